@@ -1,0 +1,668 @@
+"""
+The types of :mod:`saltctx._core` in plain Python.
+
+This is the executable specification: every test of a type runs on the C type and on the one
+here. It is also what runs where the extension could not be built; ``saltctx.status`` says so.
+
+All operations may be called from any thread, with or without the GIL. A compound operation on
+one mapping is not atomic against another thread of the *same* job.
+"""
+
+import contextvars
+import copy
+import functools
+import inspect
+import os
+import threading
+import time
+import types
+
+__all__ = [
+    "FileStamps",
+    "Job",
+    "JobContext",
+    "LoadedFunction",
+    "LoaderBase",
+    "NamedContext",
+    "bind",
+    "current_job",
+    "loading",
+]
+
+_scope = contextvars.ContextVar("saltctx_job")
+_MISSING = object()
+
+
+class _Deleted:
+    """Marks a key of the base layer that a job deleted for itself."""
+
+    def __repr__(self):
+        return "<deleted>"
+
+
+_DELETED = _Deleted()
+
+
+class _Loading:
+    """The scope of a module that is being loaded: writes go to the base layer."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, outer):
+        self.outer = outer
+
+
+class Job:
+    """
+    One run of a job: ``Job(jid="", fun="", minion_id="")``, three str.
+
+    ``start_ns`` is ``time.time_ns()`` at construction. ``layer`` is the dict of what the job wrote to
+    ``__context__``, ``views`` the dict of values made once a job for a loader's dunders. A Job may be
+    entered by several threads at once, and by one thread again.
+    """
+
+    __slots__ = ("jid", "fun", "minion_id", "start_ns", "layer", "views", "__weakref__")
+
+    def __init__(self, jid="", fun="", minion_id=""):
+        for name, value in (("jid", jid), ("fun", fun), ("minion_id", minion_id)):
+            if not isinstance(value, str):
+                raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "start_ns", time.time_ns())
+        object.__setattr__(self, "layer", {})
+        object.__setattr__(self, "views", {})
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{name} of a Job cannot be assigned")
+
+    def run(self, func, /, *args, **kwargs):
+        """Call ``func`` with this job as the current one; the outer job is back afterwards, whatever happens."""
+        token = _scope.set(self)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            _scope.reset(token)
+
+    def enter(self):
+        """Make this the current job of the running context; returns the token for :meth:`exit`."""
+        return _scope.set(self)
+
+    def exit(self, token, /):
+        """Give the context its outer job back. ValueError in another context, RuntimeError for a used token."""
+        _scope.reset(token)
+
+    def __repr__(self):
+        return f"<Job jid={self.jid!r} fun={self.fun!r} minion_id={self.minion_id!r}>"
+
+
+def current_job():
+    """The :class:`Job` of the running context, or None."""
+    scope = _scope.get(None)
+    while type(scope) is _Loading:
+        scope = scope.outer
+    return scope
+
+
+def loading(func, /, *args, **kwargs):
+    """Call ``func`` while what it writes to a :class:`JobContext` goes to the base layer."""
+    token = _scope.set(_Loading(_scope.get(None)))
+    try:
+        return func(*args, **kwargs)
+    finally:
+        _scope.reset(token)
+
+
+class JobContext(dict):
+    """
+    The mapping behind ``__context__``: ``JobContext(share_base=False)``.
+
+    Inside a job a read finds the job's layer, then the base layer, and a write goes to the job's
+    layer; a delete of a base key hides it from this job. Outside a job, reads and writes go to the
+    outside layer over the base layer; inside :func:`loading` to the base layer alone. A plain dict,
+    list or set of the base layer is deep-copied into the job's layer when the job first reads it,
+    unless ``share_base``; what cannot be copied is shared. All JobContexts share one job's layer.
+
+    The inherited dict storage holds one marker only: C code that takes a dict's size before it asks
+    for its items (``json``) must not find it empty.
+    """
+
+    __slots__ = ("_base", "_outside", "_share_base", "__weakref__")
+
+    def __init__(self, share_base=False):
+        dict.__init__(self)
+        dict.__setitem__(self, _DELETED, _DELETED)
+        self._base = {}
+        self._outside = {}
+        self._share_base = bool(share_base)
+
+    @property
+    def base(self):
+        """The base layer, a plain dict."""
+        return self._base
+
+    @property
+    def outside(self):
+        """The layer of what runs in no job, a plain dict."""
+        return self._outside
+
+    def _top(self):
+        """The layer that takes writes; None while loading (then the base layer does)."""
+        scope = _scope.get(None)
+        if scope is None:
+            return self._outside
+        return None if type(scope) is _Loading else scope.layer
+
+    def _own(self, top, key, value):
+        """A base value as a reader of ``top`` may have it: its own copy of a plain container."""
+        if type(value) not in (dict, list, set) or self._share_base or top is self._outside:
+            return value
+        try:
+            value = copy.deepcopy(value)
+        except Exception:  # a lock or socket inside: shared, as the value of any other type
+            return value
+        return top.setdefault(key, value)
+
+    def _lookup(self, key):
+        top = self._top()
+        if top is None:
+            return self._base.get(key, _MISSING)
+        value = top.get(key, _MISSING)
+        if value is _MISSING:
+            value = self._base.get(key, _MISSING)
+            if value is not _MISSING:
+                value = self._own(top, key, value)
+        return _MISSING if value is _DELETED else value
+
+    def _snapshot(self):
+        top = self._top()
+        merged = self._base.copy()
+        if top is None:
+            return merged
+        for key, value in merged.items():
+            if key not in top:
+                merged[key] = self._own(top, key, value)
+        merged.update(top.copy())
+        return {key: value for key, value in merged.items() if value is not _DELETED}
+
+    def __getitem__(self, key):
+        value = self._lookup(key)
+        if value is _MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key, value):
+        top = self._top()
+        (self._base if top is None else top)[key] = value
+
+    def __delitem__(self, key):
+        if self._pop(key) is _MISSING:
+            raise KeyError(key)
+
+    def _pop(self, key):
+        value = self._lookup(key)
+        if value is _MISSING:
+            return value
+        top = self._top()
+        if top is None:
+            self._base.pop(key, None)
+        elif key in self._base:
+            top[key] = _DELETED
+        else:
+            top.pop(key, None)
+        return value
+
+    def __contains__(self, key):
+        top = self._top()
+        if top is not None:
+            value = top.get(key, _MISSING)
+            if value is _DELETED:
+                return False
+            if value is not _MISSING:
+                return True
+        return key in self._base
+
+    def __len__(self):
+        top = self._top()
+        if not top:
+            return len(self._base)
+        merged = self._base.copy()
+        merged.update(top.copy())
+        return sum(value is not _DELETED for value in merged.values())
+
+    def __iter__(self):
+        return iter(self._snapshot())
+
+    def __reversed__(self):
+        return reversed(self._snapshot())
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        if not isinstance(other, dict):
+            return NotImplemented
+        if isinstance(other, JobContext):
+            other = other._snapshot()
+        return self._snapshot() == other
+
+    def __ne__(self, other):
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    __hash__ = None
+
+    def __repr__(self):
+        return repr(self._snapshot())
+
+    def get(self, key, default=None, /):
+        value = self._lookup(key)
+        return default if value is _MISSING else value
+
+    def setdefault(self, key, default=None, /):
+        value = self._lookup(key)
+        if value is _MISSING:
+            self[key] = value = default
+        return value
+
+    def pop(self, key, default=_MISSING, /):
+        value = self._pop(key)
+        if value is not _MISSING:
+            return value
+        if default is _MISSING:
+            raise KeyError(key)
+        return default
+
+    def popitem(self):
+        for key in reversed(self._snapshot()):
+            value = self._pop(key)
+            if value is not _MISSING:
+                return key, value
+        raise KeyError("popitem(): dictionary is empty")
+
+    def update(self, other=(), /, **kwargs):
+        for key, value in dict(other, **kwargs).items():
+            self[key] = value
+
+    def clear(self):
+        for key in self._snapshot():
+            self._pop(key)
+
+    def keys(self):
+        return self._snapshot().keys()
+
+    def values(self):
+        return self._snapshot().values()
+
+    def items(self):
+        return self._snapshot().items()
+
+    def copy(self):
+        """A plain dict of what this job sees; values are shared."""
+        return self._snapshot()
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo):
+        return copy.deepcopy(self._snapshot(), memo)
+
+    def __reduce_ex__(self, protocol):
+        return dict, (self._snapshot(),)
+
+    def __or__(self, other):
+        return self._snapshot() | other if isinstance(other, dict) else NotImplemented
+
+    def __ror__(self, other):
+        return other | self._snapshot() if isinstance(other, dict) else NotImplemented
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+
+class _Binding:
+    """What :func:`bind` handed over."""
+
+    loader_var = contextvars.ContextVar("saltctx_loader")
+    loaded_function = None
+    loaded_coroutine = None
+    is_coroutine = staticmethod(inspect.iscoroutinefunction)
+    keep_generator = None
+    inject = None
+    before_call = None
+    after_call = None
+    no_value = None
+    variables = {}
+    views = {}
+
+
+# The calls of loaders under way in a context, innermost first: (loader, outer chain or None).
+_calls = contextvars.ContextVar("saltctx_calls", default=None)
+
+
+def bind(
+    *,
+    loader_var,
+    loaded_function,
+    loaded_coroutine,
+    is_coroutine,
+    keep_generator,
+    inject,
+    before_call,
+    after_call,
+    no_value,
+    variables,
+    views,
+):
+    """
+    Hand over what belongs to the host: once a process, before any loader is made.
+
+    loader_var: ContextVar of the running loader.
+    loaded_function, loaded_coroutine: subclasses of LoadedFunction that a lookup returns.
+    is_coroutine(func) -> bool: asked for anything but a plain function.
+    keep_generator(context, generator) -> generator: runs each step of ``generator`` in ``context``.
+    inject(inject_globals, func) -> callable: wraps a function of a loader that has ``inject_globals``.
+    before_call(loader, func), after_call(loader, func): called around a call, in the loader's context,
+    unless the loader is shared and the job has no views; ``after_call`` only if the call returned.
+    no_value(name): raises the host's error for a dunder that the loader does not pack.
+    variables: {dunder name: ContextVar that holds its value}.
+    views: {dunder name: view(loader, value) -> the value as one job may have it}.
+
+    Raises TypeError for a wrong type. Not safe against calls under way.
+    """
+    for type_ in (loaded_function, loaded_coroutine):
+        if not (isinstance(type_, type) and issubclass(type_, LoadedFunction)):
+            raise TypeError(f"a subclass of LoadedFunction was expected, not {type_!r}")
+    for variable in (loader_var, *variables.values()):
+        if not isinstance(variable, contextvars.ContextVar):
+            raise TypeError(f"a ContextVar was expected, not {type(variable).__name__}")
+    _Binding.loader_var = loader_var
+    _Binding.loaded_function = loaded_function
+    _Binding.loaded_coroutine = loaded_coroutine
+    _Binding.is_coroutine = staticmethod(is_coroutine)
+    _Binding.keep_generator = staticmethod(keep_generator)
+    _Binding.inject = staticmethod(inject)
+    _Binding.before_call = staticmethod(before_call)
+    _Binding.after_call = staticmethod(after_call)
+    _Binding.no_value = staticmethod(no_value)
+    _Binding.variables = dict(variables)
+    _Binding.views = dict(views)
+
+
+class LoaderBase:
+    """
+    The hot methods of a loader, with no state of a call on the loader.
+
+    Fields, set by the subclass: ``_dict`` {name: function}, ``loaded`` (all is in ``_dict``), ``pack``
+    {dunder name: value}, ``pack_self`` (the dunder that is this loader, or None), ``inject_globals``,
+    ``module_opts`` {module: its own value of a dunder}, ``shared`` (jobs share this loader). A field
+    that was not set raises AttributeError. The subclass provides ``_load_missing(key)``, which loads
+    and returns the function or raises KeyError, and ``_load_all()``.
+    """
+
+    shared = False
+
+    def __getitem__(self, key):
+        func = self._dict.get(key, _MISSING)
+        if func is _MISSING:
+            if self.loaded:
+                raise KeyError(key)
+            func = self._load_missing(key)
+        coroutine = _Binding.is_coroutine(func)
+        return (_Binding.loaded_coroutine if coroutine else _Binding.loaded_function)(key, self)
+
+    def __contains__(self, key):
+        if key in self._dict:
+            return True
+        if self.loaded:
+            return False
+        try:
+            self._load_missing(key)
+        except KeyError:
+            return False
+        return True
+
+    def get(self, key, default=None):
+        """The loaded function, or ``default``."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def __iter__(self):
+        if not self.loaded:
+            self._load_all()
+        return iter(list(self._dict))
+
+    @property
+    def parent_loader(self):
+        """The loader whose function called into this one, in the running context; None at the outermost."""
+        chain = _calls.get()
+        while chain is not None:
+            if chain[0] is self:
+                return None if chain[1] is None else chain[1][0]
+            chain = chain[1]
+        return None
+
+    @parent_loader.setter
+    def parent_loader(self, value):
+        if value is not None:
+            raise AttributeError("parent_loader follows the running call: only None can be assigned")
+
+    def run(self, _func_or_method, /, *args, **kwargs):
+        """Call in this loader's context: a copy of the running thread's, entered for this call alone."""
+        context = contextvars.copy_context()
+        return context.run(_run_in_context, self, None, context, False, _func_or_method, args, kwargs)
+
+
+def _enter_loader(loader, job):
+    if job is not None:
+        _scope.set(job)
+    current = _Binding.loader_var.get(None)
+    if current is not loader:
+        _calls.set((loader, None if current is None else _calls.get()))
+        _Binding.loader_var.set(loader)
+
+
+def _has_views(loader):
+    """Whether a call may meet a module's own opts, so that the host must be asked around it."""
+    if not loader.shared:
+        return True
+    job = current_job()
+    return job is None or bool(job.views)
+
+
+def _run_in_context(loader, job, context, ask_host, func, args, kwargs):
+    _enter_loader(loader, job)
+    if ask_host and _has_views(loader):
+        _Binding.before_call(loader, func)
+    result = func(*args, **kwargs)
+    if ask_host and _has_views(loader):
+        _Binding.after_call(loader, func)
+    if isinstance(result, NamedContext):
+        return result.value()
+    if type(result) is types.GeneratorType:
+        return _Binding.keep_generator(context, result)
+    return result
+
+
+class LoadedFunction:
+    """
+    One function of a loader: ``LoadedFunction(name, loader)``; KeyError if the loader does not hold it.
+
+    A call finds the function in the loader and runs it in the loader's context. Attributes are the
+    function's. Made inside a job and called where there is none (a thread of the job), it runs in
+    that job.
+    """
+
+    def __init__(self, name, loader):
+        own = self.__dict__
+        own["name"] = name
+        own["loader"] = loader
+        functools.update_wrapper(self, self.func)
+        own["_job"] = current_job()
+
+    @property
+    def func(self):
+        return self.loader._dict[self.name]
+
+    def __getattr__(self, name):
+        return getattr(self.func, name)
+
+    def __call__(self, /, *args, **kwargs):
+        loader = self.loader
+        func = loader._dict[self.name]
+        if loader.inject_globals:
+            func = _Binding.inject(loader.inject_globals, func)
+        job = self._job if _scope.get(None) is None else None
+        context = contextvars.copy_context()
+        return context.run(_run_in_context, loader, job, context, True, func, args, kwargs)
+
+    def _enter(self):
+        """Enter the loader, and the job if there is none, in the running context: for a task of its own."""
+        _enter_loader(self.loader, self._job if _scope.get(None) is None else None)
+
+    def __repr__(self):
+        return f"<{type(self).__name__} name={self.name!r}>"
+
+
+class NamedContext:
+    """
+    A dunder of a module: ``NamedContext(name, loader_context, default=None)``.
+
+    Resolves at each use: through the running loader's ``pack``, or the module's own value if ``owner``
+    (a module name) is set and the loader holds one in ``module_opts``; through the job's view of it if
+    the loader is shared. ``default`` where no loader runs.
+    """
+
+    owner = None
+
+    def __init__(self, name, loader_context, default=None):
+        self.name = name
+        self.loader_context = loader_context
+        self.default = default
+
+    def loader(self):
+        """The running loader, or None."""
+        return self.loader_context.loader_ctxvar.get(None)
+
+    def value(self):
+        """What the dunder stands for here and now."""
+        variable = _Binding.variables.get(self.name)
+        if variable is not None:
+            return variable.get()
+        loader = self.loader()
+        if loader is None:
+            return self.default
+        if self.name == loader.pack_self:
+            return loader
+        pack = loader.pack
+        if self.name not in pack:
+            return _Binding.no_value(self.name)
+        value = pack[self.name]
+        if not isinstance(loader, LoaderBase):
+            return value
+        if self.owner is not None:
+            value = loader.module_opts.get(self.owner, value)
+        view = _Binding.views.get(self.name)
+        job = current_job()
+        if view is None or job is None or not loader.shared:
+            return value
+        # The entry keeps the loader alive, so that its id is not used again within the job.
+        _, views = job.views.setdefault(id(loader), (loader, {}))
+        key = (self.name, self.owner)
+        if key not in views:
+            views.setdefault(key, view(loader, value))
+        return views[key]
+
+    def get(self, key, default=None):
+        return self.value().get(key, default)
+
+    def __getitem__(self, item):
+        return self.value()[item]
+
+    def __setitem__(self, item, value):
+        self.value()[item] = value
+
+    def __delitem__(self, item):
+        del self.value()[item]
+
+    def __contains__(self, item):
+        return item in self.value()
+
+    def __bool__(self):
+        return bool(self.value())
+
+    def __len__(self):
+        return len(self.value())
+
+    def __iter__(self):
+        return iter(self.value())
+
+    def __getattr__(self, name):
+        if name in ("name", "loader_context", "default"):
+            raise AttributeError(name)
+        return getattr(self.value(), name)
+
+
+class FileStamps:
+    """
+    What a set of paths looked like: ``FileStamps(tick_ns=50_000_000, coarse_ns=2_000_000_000)``.
+
+    A stamp is type, mtime, ctime, size, inode and device, or that there was nothing. One taken within
+    ``tick_ns`` of a change (``coarse_ns`` where the file's times are whole seconds) is *young*: a
+    further change may leave no trace in it. Symbolic links are followed. Each method may be called
+    from any thread; the stat calls run without the GIL.
+    """
+
+    def __init__(self, tick_ns=50_000_000, coarse_ns=2_000_000_000):
+        self._tick_ns = tick_ns
+        self._coarse_ns = coarse_ns
+        self._stamps = {}
+        self._lock = threading.Lock()
+
+    def _take(self, path):
+        now = time.time_ns()
+        try:
+            stat = os.stat(path)
+        except (OSError, ValueError):
+            return None, False
+        newest = max(stat.st_mtime_ns, stat.st_ctime_ns)
+        coarse = stat.st_mtime_ns % 1_000_000_000 == 0 and stat.st_ctime_ns % 1_000_000_000 == 0
+        stamp = (
+            stat.st_mode, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino, stat.st_dev,
+        )
+        return stamp, now - newest < (self._coarse_ns if coarse else self._tick_ns)
+
+    def add(self, path, /):
+        """Stamp a path that has no stamp yet (the first stamp stays). True if its stamp is young."""
+        with self._lock:
+            known = self._stamps.get(path)
+        if known is None:
+            taken = self._take(path)
+            with self._lock:
+                known = self._stamps.setdefault(path, taken)
+        return known[1]
+
+    def restamp(self, path, /):
+        """Stamp a path anew. True if the new stamp is young."""
+        taken = self._take(path)
+        with self._lock:
+            self._stamps[path] = taken
+        return taken[1]
+
+    def suspects(self):
+        """The paths that look otherwise than stamped, or whose stamp is young: a list of str, None if there are none."""
+        with self._lock:
+            stamps = list(self._stamps.items())
+        found = [path for path, (stamp, young) in stamps if young or self._take(path)[0] != stamp]
+        return found or None
+
+    def paths(self):
+        """The stamped paths, a list of str in the order of their adding."""
+        with self._lock:
+            return list(self._stamps)
+
+    def __len__(self):
+        return len(self._stamps)
+
+    def __contains__(self, path):
+        return path in self._stamps

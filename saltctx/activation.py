@@ -1,0 +1,76 @@
+"""
+The ``salt.loader`` entry point: says where saltctx's own execution module is, and puts the hooks in.
+
+Salt calls :func:`loader_dirs` in every process that builds loaders, about twenty times in a state run.
+"""
+
+import logging
+import os
+import sys
+import threading
+
+from . import options
+from .hooks import deep, passthroughs
+
+log = logging.getLogger(__name__)
+
+_DIRS = {"modules": [os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")]}
+_lock = threading.RLock()
+_tried = False
+
+refusal = None
+"""Why this Salt is not hooked: a str, None where it is or was not tried."""
+
+
+def loader_dirs():
+    """{loader kind: [directory]}, as Salt asks of an entry point of the group ``salt.loader``."""
+    if not _tried:
+        _try_passthroughs()
+    return _DIRS
+
+
+def _try_passthroughs():
+    global _tried
+    minion = sys.modules.get("salt.minion")
+    # Half imported, or a process that runs no minion: Salt will ask again.
+    if minion is None or not hasattr(minion, "SProxyMinion"):
+        return
+    with _lock:
+        if _tried:
+            return
+        _tried = True
+        if options.disabled_by_environment():
+            return
+        try:
+            from .hooks.minion import install_passthroughs
+
+            install_passthroughs(activate)
+        except Exception as exc:
+            refuse(exc)
+
+
+def refuse(exc):
+    """Take all hooks out; Salt runs untouched."""
+    global refusal
+    refusal = str(exc)
+    deep.remove()
+    passthroughs.remove()
+    log.error("saltctx does not know this Salt and stays off: %s", exc)
+
+
+def activate():
+    """
+    Put the deep hooks in, once a process, for a minion that asked for saltctx.
+
+    Raises compat.UnknownSalt, before anything is hooked, if Salt is not as expected.
+    """
+    with _lock:
+        from . import compat
+
+        compat.require()
+        from .hooks import args, context, loader, minion
+
+        context.install()
+        loader.install(minion.wanted)
+        minion.install()
+        args.install()

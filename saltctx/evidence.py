@@ -1,0 +1,92 @@
+"""The files and directories that a generation was made from, and whether they still are as they were."""
+
+import hashlib
+import os
+import threading
+
+from .core import FileStamps
+
+
+class FileEvidence:
+    """
+    Stamps of files and directories, with a second look at those that the stamps leave in doubt.
+
+    A directory is the same while it lists the same names; a file while its stamp is the same, or, where
+    the stamp was too young to tell, while its bytes are. All methods may be called from any thread.
+    """
+
+    def __init__(self):
+        self._stamps = FileStamps()
+        self._lock = threading.Lock()
+        self._listings = {}
+        self._digests = {}
+
+    def add_directory(self, path):
+        """Call before reading the directory. One that does not exist counts too."""
+        self._stamps.add(path)
+        listing = _listing(path)
+        with self._lock:
+            self._listings.setdefault(path, listing)
+
+    def add_file(self, path):
+        """Call before reading the file."""
+        if self._stamps.add(path):
+            digest = _digest(path)
+            with self._lock:
+                self._digests.setdefault(path, digest)
+
+    def changed(self):
+        """None while all is as it was, else what is not: a reason for a person, str."""
+        suspects = self._stamps.suspects()
+        if suspects is None:
+            return None
+        for path in suspects:
+            reason = self._second_look(path)
+            if reason is not None:
+                return reason
+        return None
+
+    def _second_look(self, path):
+        with self._lock:
+            listing = self._listings.get(path)
+            digest = self._digests.get(path)
+        if listing is not None:
+            # Stamped first, listed then: a change in between leaves the stamp wrong, not right.
+            self._stamps.restamp(path)
+            now = _listing(path)
+            if now == listing:
+                return None
+            return f"module directory changed: {path}: {_difference(listing, now)}"
+        if digest is not None:
+            self._stamps.restamp(path)
+            if _digest(path) == digest:
+                return None
+        return f"module file changed: {path}"
+
+    def __len__(self):
+        return len(self._stamps)
+
+
+def _listing(path):
+    """The names that a loader could take for modules; what an editor or Python itself leaves there is not among them."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return None, ()
+    return True, tuple(sorted(name for name in names if name[0] not in "_." and name[-1] != "~"))
+
+
+def _difference(before, after):
+    if before[0] != after[0]:
+        return "appeared" if after[0] else "disappeared"
+    added = [f"{name} added" for name in after[1] if name not in before[1]]
+    removed = [f"{name} removed" for name in before[1] if name not in after[1]]
+    return ", ".join((added + removed)[:5])
+
+
+def _digest(path):
+    try:
+        with open(path, "rb") as file:
+            return hashlib.blake2b(file.read(), digest_size=16).digest()
+    except OSError:
+        return b""

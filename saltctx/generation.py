@@ -1,0 +1,97 @@
+"""Generations of a minion's loaders: built whole, adopted while the evidence holds, replaced whole."""
+
+import threading
+import time
+
+from .evidence import FileEvidence
+
+
+class Generation:
+    """
+    One complete set of loaders and the evidence that it is still right.
+
+    number: int, 1 for a minion's first. context: the JobContext its loaders pack. files: FileEvidence.
+    held: callable that says what else is not as it was (str) or None. reason: str, why it was built.
+    built: time.time() of its completion.
+    """
+
+    def __init__(self, number, context, reason):
+        self.number = number
+        self.context = context
+        self.reason = reason
+        self.files = FileEvidence()
+        self.held = None
+        self.built = None
+
+    def stale(self):
+        """Why this generation is not right any more, in a person's words; None while it is."""
+        return self.held() or self.files.changed()
+
+
+class Generations:
+    """
+    The generations of one minion.
+
+    build(generation) makes the loaders, records evidence in it and sets ``held``. context() makes the
+    JobContext of a new generation. One thread builds at a time, others wait for its result.
+    """
+
+    def __init__(self, build, context, report):
+        self._build = build
+        self._context = context
+        self._report = report
+        # Re-entrant: what a resource's init() does while a generation is built may reload modules.
+        self._lock = threading.RLock()
+        self._numbers = 0
+        self._forgotten = False
+        self.current = None
+
+    def adopt_or_rebuild(self, always=False):
+        """The generation that a job which starts now runs on. ``always``: a rebuild in any case."""
+        reason = "freshness is always" if always else self._stale()
+        if reason is None:
+            self._report.count("adopted")
+            return self.current
+        with self._lock:
+            if not always:
+                # Another job may have rebuilt while this one waited.
+                reason = self._stale()
+                if reason is None:
+                    self._report.count("adopted")
+                    return self.current
+            generation = self._rebuild(reason)
+        self._report.count("rebuilt")
+        return generation
+
+    def rebuild(self, reason):
+        """Build a new generation because somebody asked for one."""
+        with self._lock:
+            generation = self._rebuild(reason)
+        self._report.count("reloaded")
+        return generation
+
+    def forget(self):
+        """Let the next job rebuild; True if there was a generation to forget."""
+        with self._lock:
+            known, self.current = self.current is not None, None
+            self._forgotten = known
+        return known
+
+    def apart(self):
+        """A generation for loaders that are made outside any job (a refresh): never adopted, only used."""
+        return Generation(0, self._context(), "a refresh")
+
+    def _stale(self):
+        current = self.current
+        if current is None:
+            return "flushed (saltctx.flush)" if self._forgotten else "first job of this minion"
+        return current.stale()
+
+    def _rebuild(self, reason):
+        self._numbers += 1
+        generation = Generation(self._numbers, self._context(), reason)
+        self._build(generation)
+        generation.built = time.time()
+        self.current = generation
+        self._report.reason(reason, generation.number)
+        return generation

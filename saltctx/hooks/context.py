@@ -1,0 +1,43 @@
+"""``salt.loader.context``: the dunders of a module, resolved in C through the running loader and job."""
+
+from salt.exceptions import LoaderError
+from salt.loader.context import LoaderContext, NamedLoaderContext
+
+from ..core import LoaderBase, NamedContext
+from . import deep
+
+
+class Dunder(NamedContext, NamedLoaderContext):
+    """A NamedLoaderContext with the hot methods in C."""
+
+    def with_default(self, default):
+        return type(self)(self.name, self.loader_context, default)
+
+
+def no_value(name):
+    """Raise what Salt raises for a dunder that the loader does not pack."""
+    raise LoaderError(f"LazyLoader does not have a packed value for: {name}")
+
+
+def install():
+    """Every NamedLoaderContext made from now on is a Dunder; those made before resolve as one does."""
+
+    def make_named_context(original):
+        def named_context(self, name, default=None, ctx_class=NamedLoaderContext):
+            if ctx_class is NamedLoaderContext:
+                ctx_class = Dunder
+            return ctx_class(name, self, default)
+
+        return named_context
+
+    def make_value(original):
+        def value(self):
+            # salt.loader.dunder, and what was loaded before, hold contexts that were made by Salt's own class.
+            if isinstance(self.loader(), LoaderBase):
+                return Dunder(self.name, self.loader_context, self.default).value()
+            return original(self)
+
+        return value
+
+    deep.replace(LoaderContext, "named_context", make_named_context)
+    deep.replace(NamedLoaderContext, "value", make_value)

@@ -1,0 +1,272 @@
+"""``salt.loader.lazy``: the loaders of a minion that runs on saltctx."""
+
+import contextlib
+import contextvars
+import inspect
+import logging
+import os
+import sys
+
+from salt.loader.context import NamedLoaderContext, loader_ctxvar, resource_ctxvar
+from salt.loader.lazy import LazyLoader, LoadedCoro, LoadedFunc, global_injector_decorator
+
+from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
+from . import context, deep
+from .optsdict import job_dict, job_opts
+
+log = logging.getLogger(__name__)
+
+STOCK = object()
+"""In place of a generation: loaders made here are Salt's own."""
+
+_making_for = contextvars.ContextVar("saltctx_making_for", default=None)
+_executed = contextvars.ContextVar("saltctx_executed", default=None)
+
+
+@contextlib.contextmanager
+def making_for(generation):
+    """Loaders that the block makes are those of ``generation``; of none and Salt's own class for STOCK."""
+    token = _making_for.set(generation)
+    try:
+        yield
+    finally:
+        _making_for.reset(token)
+
+
+def making_stock():
+    """Whether loaders made here are Salt's own."""
+    return _making_for.get() is STOCK
+
+
+class Function(LoadedFunction, LoadedFunc):
+    """A LoadedFunc that is called in C."""
+
+
+class Coroutine(LoadedFunction, LoadedCoro):
+    """A LoadedCoro whose body, too, runs in the loader's context."""
+
+    async def __call__(self, /, *args, **kwargs):
+        loader = self.loader
+        func = self.func
+        if loader.inject_globals:
+            func = global_injector_decorator(loader.inject_globals)(func)
+        token = loader_ctxvar.set(loader)
+        try:
+            before_call(loader, func)
+            result = await func(*args, **kwargs)
+            after_call(loader, func)
+        finally:
+            loader_ctxvar.reset(token)
+        return result.value() if isinstance(result, NamedLoaderContext) else result
+
+
+class Loader(LoaderBase, LazyLoader):
+    """
+    A LazyLoader whose hot methods are in C.
+
+    One made for a generation is ``shared``: jobs run on it side by side, so a module's ``__opts__``,
+    ``__pillar__`` and ``__grains__`` are each job's own views. Any other belongs to who made it.
+    """
+
+    def __init__(self, module_dirs, opts=None, *args, **kwargs):
+        self.module_opts = {}
+        generation = _making_for.get()
+        self.shared = generation is not None
+        self._files = generation.files if generation is not None else None
+        self._scan = None
+        self._refused = {}
+        self._asked = {}
+        super().__init__(module_dirs, opts, *args, **kwargs)
+        if generation is not None and not self.pack["__context__"]:
+            self.pack["__context__"] = generation.context
+
+    def _refresh_file_mapping(self):
+        if self._scan is not None and self._scan.suspects() is None:
+            return
+        scan = FileStamps()
+        for directory in self.module_dirs:
+            scan.add(directory)
+            if self._files is not None:
+                self._files.add_directory(directory)
+        super()._refresh_file_mapping()
+        for path, suffix, _ in list(self.file_mapping.values()):
+            if suffix == "":
+                scan.add(path)
+                if self._files is not None:
+                    self._files.add_directory(path)
+        self._scan = scan
+
+    def _load_missing(self, key):
+        """Load and return ``key`` as LazyDict.__getitem__ does; a module that said no is asked again by each job."""
+        if self.shared and isinstance(key, str):
+            self._forget_refusals(key.partition(".")[0])
+        if not self._load(key):
+            log.debug("Could not LazyLoad %s: %s", key, self.missing_fun_string(key))
+            raise KeyError(key)
+        log.debug("LazyLoaded %s", key)
+        return self._dict[key]
+
+    def _forget_refusals(self, module):
+        job = current_job()
+        if job is None:
+            return
+        with self._lock:
+            refused = self._refused.get(module)
+            if not refused or self._asked.get(module) == (job.jid, job.start_ns):
+                return
+            self._asked[module] = job.jid, job.start_ns
+            del self._refused[module]
+            for name in refused:
+                self.loaded_files.discard(name)
+                self.missing_modules.pop(name, None)
+            self.missing_modules.pop(module, None)
+
+    def _load_module(self, name):
+        path, suffix = self.file_mapping[name][:2]
+        if self._files is not None:
+            self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
+        namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
+        # Salt executes the file again in the module object that other loaders and running jobs use.
+        sys.modules.pop(namespace, None)
+        known = set(self.missing_modules)
+        executed = []
+        token = _executed.set(executed)
+        try:
+            loaded = loading(super()._load_module, name)
+        finally:
+            _executed.reset(token)
+        if executed:
+            self._own_opts(executed[0])
+        if loaded is not True:
+            job = current_job()
+            for module in {name, *(set(self.missing_modules) - known)}:
+                self._refused.setdefault(module, set()).add(name)
+                if job is not None:
+                    self._asked[module] = job.jid, job.start_ns
+        return loaded
+
+    def _own_opts(self, module):
+        """A module's ``__opts__`` follows the running loader and job, with what the module laid down itself."""
+        opts = module.__dict__.get("__opts__")
+        if opts is None or isinstance(opts, NamedLoaderContext):
+            return
+        self.module_opts[module.__name__] = opts
+        module.__opts__ = context.Dunder("__opts__", module.__salt_loader__, opts)
+        module.__opts__.owner = module.__name__
+
+    def run(self, _func_or_method, /, *args, **kwargs):
+        executed = _executed.get()
+        if executed is not None and getattr(_func_or_method, "__name__", "") == "exec_module":
+            executed.append(args[0])
+            _executed.set(None)
+        return super().run(_func_or_method, *args, **kwargs)
+
+
+def keep_generator(running, generator):
+    """Run each step of a job's generator in the context its function was called in, as the function itself ran."""
+    send = None
+    try:
+        while True:
+            try:
+                item = running.run(generator.send, send)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                send = yield item
+            except GeneratorExit:
+                raise
+            except BaseException as exc:
+                try:
+                    item = running.run(generator.throw, exc)
+                except StopIteration as stop:
+                    return stop.value
+                send = yield item
+    finally:
+        running.run(generator.close)
+
+
+def _test_of(loader, job):
+    """Where the loader's ``opts["test"]`` stands for this job: a (mapping, key) to read and write."""
+    if job is None or not loader.shared:
+        return loader.opts, "test"
+    _, views = job.views.setdefault(id(loader), (loader, {}))
+    tests = views.setdefault("test", {})
+    if "test" not in tests and "test" in loader.opts:
+        tests["test"] = loader.opts["test"]
+    return tests, "test"
+
+
+def _module_opts_in_use(loader, func, job):
+    """The ``__opts__`` that ``func``'s module reads in this loader and job, if it read any yet."""
+    owner = getattr(func, "__module__", None)
+    if job is None or not loader.shared:
+        return loader.module_opts.get(owner)
+    views = job.views.get(id(loader))
+    return views[1].get(("__opts__", owner)) if views is not None else None
+
+
+def before_call(loader, func):
+    """Salt makes ``__opts__["test"]`` of the module a bool from the loader's, at each call."""
+    job = current_job()
+    opts = _module_opts_in_use(loader, func, job)
+    if opts is not None:
+        tests, key = _test_of(loader, job)
+        if key in tests:
+            opts[key] = tests[key] is not False
+
+
+def after_call(loader, func):
+    """Salt takes a changed ``__opts__["test"]`` of the module over into the loader's."""
+    job = current_job()
+    opts = _module_opts_in_use(loader, func, job)
+    if opts is not None:
+        tests, key = _test_of(loader, job)
+        if key in tests:
+            tests[key] = opts[key]
+
+
+def view_opts(loader, value):
+    """A job's own opts over those of a shared loader or of one of its modules."""
+    opts = job_opts(value)
+    if str(getattr(value, "_name", "")).startswith("module:") and "test" in loader.opts:
+        opts["test"] = _test_of(loader, current_job())[0]["test"] is not False
+    return opts
+
+
+def view_dict(name):
+    """A job's own view of the pillar or grains of a shared loader."""
+
+    def view(loader, value):
+        return job_dict(value, name) if isinstance(value, dict) else value
+
+    return view
+
+
+def install(wanted):
+    """Make Loaders, where Salt makes LazyLoaders, for opts for which ``wanted(opts)`` is true, and for generations."""
+    bind(
+        loader_var=loader_ctxvar,
+        loaded_function=Function,
+        loaded_coroutine=Coroutine,
+        is_coroutine=inspect.iscoroutinefunction,
+        keep_generator=keep_generator,
+        inject=lambda inject_globals, func: global_injector_decorator(inject_globals)(func),
+        before_call=before_call,
+        after_call=after_call,
+        no_value=context.no_value,
+        variables={"__resource__": resource_ctxvar},
+        views={
+            "__opts__": view_opts,
+            "__pillar__": view_dict("__pillar__"),
+            "__grains__": view_dict("__grains__"),
+        },
+    )
+
+    def make_loader(cls, module_dirs=None, opts=None, *args, **kwargs):
+        if cls is LazyLoader:
+            generation = _making_for.get()
+            if generation is not STOCK and (generation is not None or wanted(opts)):
+                cls = Loader
+        return object.__new__(cls)
+
+    deep.new(LazyLoader, make_loader)

@@ -1,0 +1,306 @@
+"""``salt.minion``: a job adopts the minion's loaders; the loaders are rebuilt when the evidence changed."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+import logging
+import threading
+
+from salt.exceptions import SaltReqTimeoutError
+from salt.minion import Minion, MinionBase
+
+from .. import options, status
+from ..core import Job, JobContext
+from ..generation import Generations
+from ..report import Report
+from . import deep, passthroughs
+from . import process as process_hook
+from .loader import STOCK, making_for, making_stock
+from .optsdict import watch
+
+log = logging.getLogger(__name__)
+
+# What gen_modules() sets on a minion: a generation is these, whole.
+LOADERS = (
+    "utils", "functions", "serializers", "returners", "proxy", "resource_funcs", "resource_loaders",
+    "states", "rend", "matchers", "executors",
+)
+MODULE_DIR_TYPES = (
+    "modules", "utils", "returners", "executors", "states", "renderers", "proxy", "matchers",
+    "serializers", "resources",
+)
+
+# The MinionJobs whose job has just begun and has not asked for its loaders yet.
+_begun = contextvars.ContextVar("saltctx_begun", default=None)
+
+
+class MinionJobs:
+    """What saltctx keeps for one minion: its generations, its report, and how jobs run."""
+
+    def __init__(self, minion):
+        self.minion_id = str(minion.opts["id"])
+        self.report = Report()
+        self.generations = Generations(
+            functools.partial(_build, minion), functools.partial(JobContext, False), self.report
+        )
+        self.always = False
+        watch(minion.opts)
+        process_hook.hook(minion)
+        status.register(self)
+
+    def run(self, thread_return, cls, minion, opts, data):
+        """Run one job: enter it, let Salt's own code do the work, leave it whatever happens."""
+        fun = data["fun"]
+        job = Job(str(data["jid"]), fun if isinstance(fun, str) else ",".join(fun), self.minion_id)
+        token = _begun.set(self)
+        try:
+            return job.run(thread_return, cls, minion, opts, data)
+        finally:
+            _begun.reset(token)
+
+    def load(self, minion, gen_modules):
+        """Give a job that has just begun its loaders; on an error of ours, by Salt's own code."""
+        try:
+            self.generations.adopt_or_rebuild(self.always)
+        except Exception:
+            if self.report.once("load"):
+                log.exception(
+                    "saltctx could not give a job of minion %s its loaders; such jobs run Salt's own code "
+                    "(this is logged once)", self.minion_id,
+                )
+            self.report.count("fallback")
+            with making_for(STOCK):
+                gen_modules(minion)
+
+
+def jobs_of(minion):
+    """The MinionJobs of a minion that runs on saltctx, or None."""
+    return vars(minion).get("_saltctx_jobs")
+
+
+def _build(minion, generation):
+    """
+    Build a generation by Salt's own gen_modules(), apart from the minion, then hand it over whole.
+
+    Jobs that run meanwhile never see a minion with loaders of two generations half assigned.
+    """
+    opts = minion.opts
+    changes = opts.changes
+    _add_module_dirs(opts, generation.files)
+    apart = object.__new__(_apart_class(type(minion)))
+    vars(apart).update(vars(minion))
+    with making_for(generation):
+        _gen_modules(apart, context=generation.context)
+    made = {
+        name: value for name, value in vars(apart).items()
+        if vars(minion).get(name, minion) is not value
+    }
+    functions = made["functions"]
+    functions["sys.reload_modules"] = minion.gen_modules
+    # What gen_modules() itself stores in opts is no change.
+    changes = opts.changes if opts.last_changed in (None, "resources") else changes
+    generation.held = _held(minion, {name: made[name] for name in LOADERS}, changes)
+    vars(minion).update(made)
+
+
+def _gen_modules(minion, **kwargs):
+    return MinionBase.gen_modules.__wrapped__(minion, **kwargs)
+
+
+def _held(minion, loaders, changes):
+    """A callable that says which of the objects that a generation hangs on is another now."""
+    opts = minion.opts
+    local = opts._local
+    attributes = vars(minion)
+    parts = tuple(loaders.items())
+    pillar, grains = local.get("pillar"), local.get("grains")
+
+    def held():
+        for name, loader in parts:
+            if attributes.get(name) is not loader:
+                return f"the minion's {name} were replaced (a refresh of modules or pillar)"
+        if attributes.get("opts") is not opts:
+            return "the minion's opts were replaced"
+        if opts.changes != changes:
+            return f"minion option changed: {opts.last_changed}"
+        if local.get("pillar") is not pillar:
+            return "the pillar was replaced"
+        if local.get("grains") is not grains:
+            return "the grains were replaced"
+        return None
+
+    return held
+
+
+def _add_module_dirs(opts, files):
+    """Directories that Salt takes as module directories only once they exist."""
+    for base in opts.get("module_dirs") or ():
+        for kind in MODULE_DIR_TYPES:
+            files.add_directory(f"{base}/{kind}")
+            files.add_directory(f"{base}/_{kind}")
+
+
+@functools.lru_cache(maxsize=None)
+def _apart_class(cls):
+    """``cls`` without its ``__del__``: what the instance holds belongs to the minion."""
+    return type(cls.__name__, (cls,), {"__del__": lambda self: None, "__module__": cls.__module__})
+
+
+def _options(minion, opts):
+    """The Options of this minion as its opts say now; a wrong block is logged once and counts as off."""
+    value = opts.get("saltctx")
+    if not value:
+        return options.OFF
+    try:
+        return options.parse(value, opts.get("conf_file") or "the minion config")
+    except options.OptionsError as exc:
+        if _once(minion, str(exc)):
+            log.error("%s. This minion runs without saltctx.", exc)
+        return options.OFF
+
+
+_said = set()
+_said_lock = threading.Lock()
+
+
+def _once(minion, text):
+    with _said_lock:
+        key = id(minion), text
+        return key not in _said and not _said.add(key)
+
+
+def left_to_salt(opts):
+    """Why a minion with these opts runs Salt's own code though saltctx is switched on; None if it does not."""
+    if opts.get("multiprocessing", True):
+        return "multiprocessing is on: each job is a process of its own"
+    if opts.get("proxy") or opts.get("metaproxy_running"):
+        return "a proxy minion: not supported yet"
+    return None
+
+
+def wanted(opts):
+    """Whether loaders made from these opts are saltctx's."""
+    try:
+        return bool(opts) and options.parse(opts.get("saltctx")).enabled and left_to_salt(opts) is None
+    except (options.OptionsError, AttributeError):
+        return False
+
+
+def active_jobs(minion, opts, activate):
+    """The MinionJobs that run this minion's jobs, or None where Salt's own code does."""
+    asked = _options(minion, opts)
+    if not asked.enabled or left_to_salt(opts) is not None:
+        return None
+    jobs = jobs_of(minion)
+    if jobs is None:
+        jobs = _first_job(minion, activate)
+    if jobs is not None:
+        jobs.always = asked.freshness == "always"
+    return jobs
+
+
+def _first_job(minion, activate):
+    """Put the deep hooks in and make the minion's MinionJobs; None, with one log line, where that cannot be."""
+    with _said_lock:
+        jobs = jobs_of(minion)
+        if jobs is None:
+            try:
+                activate()
+                jobs = minion._saltctx_jobs = MinionJobs(minion)
+            except Exception as exc:
+                jobs = None
+                reason = exc
+    if jobs is None and _once(minion, "activate"):
+        log.error("saltctx is not used by minion %s: %s", minion.opts.get("id"), reason)
+    return jobs
+
+
+def install_passthroughs(activate):
+    """Stand before the two functions that run a job; ``activate()`` is called for a minion's first."""
+
+    def make(original):
+        def thread_return(cls, minion_instance, opts, data):
+            jobs = active_jobs(minion_instance, opts, activate)
+            if jobs is None:
+                return original(cls, minion_instance, opts, data)
+            return jobs.run(original, cls, minion_instance, opts, data)
+
+        return thread_return
+
+    passthroughs.replace(Minion, "_thread_return", make)
+    passthroughs.replace(Minion, "_thread_multi_return", make)
+
+
+def install():
+    """The deep hooks: adopt at a job's first gen_modules(), refreshes, requests to the master."""
+
+    def make_gen_modules(original):
+        def gen_modules(self, initial_load=False, context=None):
+            jobs = jobs_of(self)
+            if jobs is None or initial_load or context is not None or making_stock():
+                return original(self, initial_load=initial_load, context=context)
+            if _begun.get() is jobs:
+                _begun.set(None)
+                jobs.load(self, original)
+            else:
+                jobs.generations.rebuild("modules reloaded (sys.reload_modules)")
+            return None
+
+        return gen_modules
+
+    def make_load_modules(original):
+        def _load_modules(self, force_refresh=False, notify=False, grains=None, opts=None, context=None):
+            jobs = jobs_of(self)
+            if jobs is None or context is not None:
+                return original(self, force_refresh, notify, grains, opts, context)
+            refresh = jobs.generations.apart()
+            with making_for(refresh):
+                return original(self, force_refresh, notify, grains, opts, refresh.context)
+
+        return _load_modules
+
+    def make_send(original):
+        def _send_req_sync(self, load, timeout):
+            if jobs_of(self) is None or not _is_reachable(self.io_loop):
+                return original(self, load, timeout)
+            return _send_through_loop(self, load, timeout)
+
+        return _send_req_sync
+
+    deep.replace(MinionBase, "gen_modules", make_gen_modules)
+    deep.replace(Minion, "_load_modules", make_load_modules)
+    deep.replace(Minion, "_send_req_sync", make_send)
+
+
+def _is_reachable(loop):
+    """Whether ``loop`` runs, in another thread than this."""
+    if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _send_through_loop(minion, load, timeout):
+    """
+    Minion._send_req_sync from a thread of the minion's own process.
+
+    Salt fires the load on the minion's event bus, where the main loop takes it and fires the reply: two
+    sockets, an event loop and a wait for each job, and every waiting job reads every reply. The main loop
+    can be asked directly for the same request (Minion.handle_event, "__master_req_channel_payload").
+    """
+    request = minion.req_channel.send(
+        load, timeout=minion._return_retry_timer(), tries=minion.opts["return_retry_tries"]
+    )
+    future = asyncio.run_coroutine_threadsafe(request, minion.io_loop)
+    try:
+        return future.result(timeout)
+    except SaltReqTimeoutError as exc:
+        log.error("Timeout encountered while sending %r request", load.get("cmd"))
+        raise SaltReqTimeoutError(f"Request timed out in main process: {exc}") from exc
+    except concurrent.futures.TimeoutError as exc:
+        future.cancel()
+        raise SaltReqTimeoutError("Request timed out") from exc

@@ -1,0 +1,132 @@
+"""``salt.utils.optsdict``: the minion's opts tell when they change, and a job gets opts of its own."""
+
+from salt.utils.optsdict import DictProxy, OptsDict
+
+_NOTHING = object()
+
+
+class WatchedOpts(OptsDict):
+    """
+    The opts of a minion that runs on saltctx: ``changes`` counts the keys that got another value.
+
+    An existing OptsDict becomes one by ``__class__`` assignment, so everybody who holds it still does.
+    Thread-safety is OptsDict's own: a change is counted under its lock.
+    """
+
+    changes = 0
+    last_changed = None
+
+    def _changed(self, key):
+        self.changes += 1
+        self.last_changed = key
+
+    def __setitem__(self, key, value):
+        with self._lock:
+            before = self._raw(key)
+            super().__setitem__(key, value)
+            # The same object may have been changed in place: nobody can tell any more.
+            if before is value and isinstance(value, (dict, list, set)) or not _equal(before, value):
+                self._changed(key)
+
+    def __delitem__(self, key):
+        with self._lock:
+            super().__delitem__(key)
+            self._changed(key)
+
+    def pop(self, key, *args):
+        with self._lock:
+            if key in self:
+                self._changed(key)
+            return super().pop(key, *args)
+
+    def mutate_key(self, key, new_value):
+        with self._lock:
+            before = self._raw(key)
+            same = _equal(before, new_value)
+            super().mutate_key(key, new_value)
+            if not same:
+                self._changed(key)
+
+    def _raw(self, key):
+        """The stored value, without the proxy that reading it would make."""
+        value = self._local.get(key, _NOTHING)
+        if value is _NOTHING:
+            value = self._get_from_parent_chain(key)[1] if self._parent else self._base.get(key, _NOTHING)
+        return value
+
+
+def _equal(before, after):
+    if before is after:
+        return True
+    if type(before) is not type(after):
+        return False
+    try:
+        return bool(before == after)
+    except Exception:  # a value that cannot be compared has changed, as far as anyone can tell
+        return False
+
+
+def watch(opts):
+    """Make ``opts``, an OptsDict, a WatchedOpts in place. Any other type raises TypeError."""
+    if type(opts) is OptsDict:
+        opts.__class__ = WatchedOpts
+    elif not isinstance(opts, WatchedOpts):
+        raise TypeError(f"the minion's opts are a {type(opts).__name__}, not an OptsDict")
+    return opts
+
+
+class JobDict(DictProxy):
+    """
+    A job's own view of a dict that jobs share: the first write, or the first nested dict or list
+    handed out in any way, copies it. Writes stay with the job.
+    """
+
+    def _own(self):
+        self._ensure_copied()
+        return object.__getattribute__(self, "_target")
+
+    def get(self, key, default=None):
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def values(self):
+        return self._own().values()
+
+    def items(self):
+        return self._own().items()
+
+    def clear(self):
+        self._own().clear()
+        dict.clear(self)
+
+    def popitem(self):
+        key, value = self._own().popitem()
+        dict.pop(self, key, None)
+        return key, value
+
+    def copy(self):
+        return dict(self.items())
+
+    __copy__ = copy
+
+    def __eq__(self, other):
+        return object.__getattribute__(self, "_target") == other
+
+    def __ne__(self, other):
+        return not self == other
+
+    __hash__ = None
+
+
+def job_dict(value, name):
+    """A JobDict over ``value`` (a dict), for the dunder ``name``."""
+    if isinstance(value, DictProxy):
+        value = object.__getattribute__(value, "_target")
+    return JobDict(value, OptsDict.from_dict({name: value}, name=f"job:{name}"), name)
+
+
+def job_opts(opts):
+    """An OptsDict for one job over ``opts``: it reads through, what the job writes stays in it."""
+    return OptsDict.from_parent(opts, name="job")

@@ -1,0 +1,51 @@
+"""What saltctx did for a minion: counters, and the last reasons in a person's words."""
+
+import collections
+import threading
+import time
+
+KEPT_REASONS = 50
+
+
+class Report:
+    """
+    Counters of one minion, all int: ``adopted``, ``rebuilt``, ``reloaded`` (asked for by a person),
+    ``fallback`` (jobs that ran Salt's own path after an error). Safe in any thread.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._counts = collections.Counter()
+        self._reasons = collections.deque(maxlen=KEPT_REASONS)
+        self._logged = set()
+
+    def count(self, what):
+        """Add one to the counter ``what``."""
+        with self._lock:
+            self._counts[what] += 1
+
+    def reason(self, text, generation=None):
+        """Keep a reason; the oldest of more than KEPT_REASONS goes."""
+        with self._lock:
+            self._reasons.append((time.time(), generation, text))
+
+    def once(self, key):
+        """True the first time it is asked with this key."""
+        with self._lock:
+            if key in self._logged:
+                return False
+            self._logged.add(key)
+            return True
+
+    def counts(self):
+        """{counter: int}."""
+        with self._lock:
+            return dict(self._counts)
+
+    def reasons(self):
+        """The kept reasons, oldest first: a list of {"at": seconds since the epoch, "generation": int or None, "reason": str}."""
+        with self._lock:
+            return [
+                {"at": at, "generation": generation, "reason": text}
+                for at, generation, text in self._reasons
+            ]
