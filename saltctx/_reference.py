@@ -57,11 +57,12 @@ class Job:
     One run of a job: ``Job(jid="", fun="", minion_id="")``, three str.
 
     ``start_ns`` is ``time.time_ns()`` at construction. ``layer`` is the dict of what the job wrote to
-    ``__context__``, ``views`` the dict of values made once a job for a loader's dunders. A Job may be
-    entered by several threads at once, and by one thread again.
+    ``__context__``, ``views`` the dict of values made once a job for a loader's dunders, ``uses`` what
+    the job looked up in shared loaders: {id(loader): (loader, {key: the job's own function or None})}.
+    A Job may be entered by several threads at once, and by one thread again.
     """
 
-    __slots__ = ("jid", "fun", "minion_id", "start_ns", "layer", "views", "__weakref__")
+    __slots__ = ("jid", "fun", "minion_id", "start_ns", "layer", "views", "uses", "__weakref__")
 
     def __init__(self, jid="", fun="", minion_id=""):
         for name, value in (("jid", jid), ("fun", fun), ("minion_id", minion_id)):
@@ -71,6 +72,7 @@ class Job:
         object.__setattr__(self, "start_ns", time.time_ns())
         object.__setattr__(self, "layer", {})
         object.__setattr__(self, "views", {})
+        object.__setattr__(self, "uses", {})
 
     def __setattr__(self, name, value):
         raise AttributeError(f"{name} of a Job cannot be assigned")
@@ -395,27 +397,40 @@ class LoaderBase:
     {dunder name: value}, ``pack_self`` (the dunder that is this loader, or None), ``inject_globals``,
     ``module_opts`` {module: its own value of a dunder}, ``shared`` (jobs share this loader). A field
     that was not set raises AttributeError. The subclass provides ``_load_missing(key)``, which loads
-    and returns the function or raises KeyError, and ``_load_all()``.
+    and returns the function or raises KeyError; ``_first_use(key)``, called when a job first looks up
+    a key in a shared loader, which returns the function that this job is to have, or None for the
+    loader's; and ``_load_all()``.
     """
 
     shared = False
 
-    def __getitem__(self, key):
+    def _find(self, key):
+        """The function and whether it is the job's own; KeyError."""
+        job = current_job() if self.shared else None
+        if job is not None:
+            # The entry keeps the loader alive, so that its id is not used again within the job.
+            _, used = job.uses.get(id(self)) or job.uses.setdefault(id(self), (self, {}))
+            func = used.get(key, _MISSING)
+            if func is _MISSING:
+                func = used.setdefault(key, self._first_use(key))
+            if func is not None:
+                return func, True
         func = self._dict.get(key, _MISSING)
-        if func is _MISSING:
-            if self.loaded:
-                raise KeyError(key)
-            func = self._load_missing(key)
+        if func is not _MISSING:
+            return func, False
+        if self.loaded:
+            raise KeyError(key)
+        return self._load_missing(key), False
+
+    def __getitem__(self, key):
+        func, own = self._find(key)
         coroutine = _Binding.is_coroutine(func)
-        return (_Binding.loaded_coroutine if coroutine else _Binding.loaded_function)(key, self)
+        type_ = _Binding.loaded_coroutine if coroutine else _Binding.loaded_function
+        return type_(key, self, func, own)
 
     def __contains__(self, key):
-        if key in self._dict:
-            return True
-        if self.loaded:
-            return False
         try:
-            self._load_missing(key)
+            self._find(key)
         except KeyError:
             return False
         return True
@@ -486,39 +501,41 @@ def _run_in_context(loader, job, context, ask_host, func, args, kwargs):
 
 class LoadedFunction:
     """
-    One function of a loader: ``LoadedFunction(name, loader)``; KeyError if the loader does not hold it.
+    One function of a loader: ``LoadedFunction(name, loader, func=None, own=False)``.
 
-    A call finds the function in the loader and runs it in the loader's context. Attributes are the
-    function's. Made inside a job and called where there is none (a thread of the job), it runs in
-    that job.
+    Without ``func`` it is looked up in the loader, KeyError if it is not there. A call finds the function
+    in the loader again, unless it is the job's ``own``, or the loader has it no more: then ``func`` it is.
+    It runs in the loader's context. Attributes are the function's. Made inside a job and called where
+    there is none (a thread of the job), it runs in that job.
     """
 
-    def __init__(self, name, loader):
-        own = self.__dict__
-        own["name"] = name
-        own["loader"] = loader
-        functools.update_wrapper(self, self.func)
-        own["_job"] = current_job()
+    def __init__(self, name, loader, func=None, own=False):
+        attributes = self.__dict__
+        attributes["name"] = name
+        attributes["loader"] = loader
+        attributes["_func"] = loader._dict[name] if func is None else func
+        attributes["_own"] = own
+        functools.update_wrapper(self, attributes["_func"])
+        attributes["_job"] = current_job()
 
     @property
     def func(self):
-        return self.loader._dict[self.name]
+        """The function that a call runs now."""
+        return self._func if self._own else self.loader._dict.get(self.name, self._func)
 
     def __getattr__(self, name):
+        if name in ("_func", "_own", "loader", "name"):
+            raise AttributeError(name)
         return getattr(self.func, name)
 
     def __call__(self, /, *args, **kwargs):
         loader = self.loader
-        func = loader._dict[self.name]
+        func = self.func
         if loader.inject_globals:
             func = _Binding.inject(loader.inject_globals, func)
         job = self._job if _scope.get(None) is None else None
         context = contextvars.copy_context()
         return context.run(_run_in_context, loader, job, context, True, func, args, kwargs)
-
-    def _enter(self):
-        """Enter the loader, and the job if there is none, in the running context: for a task of its own."""
-        _enter_loader(self.loader, self._job if _scope.get(None) is None else None)
 
     def __repr__(self):
         return f"<{type(self).__name__} name={self.name!r}>"

@@ -68,9 +68,10 @@ def activate():
         from . import compat
 
         compat.require()
-        from .hooks import args, context, loader, minion
+        from .hooks import args, context, loader, minion, optsdict
 
         context.install()
         loader.install(minion.wanted)
         minion.install()
         args.install()
+        optsdict.install()

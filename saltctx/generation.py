@@ -12,13 +12,15 @@ class Generation:
 
     number: int, 1 for a minion's first. context: the JobContext its loaders pack. files: FileEvidence.
     held: callable that says what else is not as it was (str) or None. reason: str, why it was built.
-    built: time.time() of its completion.
+    volatile: set of paths of modules of which each job has an instance of its own. built: time.time()
+    of its completion.
     """
 
-    def __init__(self, number, context, reason):
+    def __init__(self, number, context, reason, volatile):
         self.number = number
         self.context = context
         self.reason = reason
+        self.volatile = volatile
         self.files = FileEvidence()
         self.held = None
         self.built = None
@@ -44,6 +46,8 @@ class Generations:
         self._lock = threading.RLock()
         self._numbers = 0
         self._forgotten = False
+        # Known for longer than a generation lives: a module does not change its habits with an edit elsewhere.
+        self.volatile = set()
         self.current = None
 
     def adopt_or_rebuild(self, always=False):
@@ -79,7 +83,7 @@ class Generations:
 
     def apart(self):
         """A generation for loaders that are made outside any job (a refresh): never adopted, only used."""
-        return Generation(0, self._context(), "a refresh")
+        return Generation(0, self._context(), "a refresh", self.volatile)
 
     def _stale(self):
         current = self.current
@@ -89,7 +93,7 @@ class Generations:
 
     def _rebuild(self, reason):
         self._numbers += 1
-        generation = Generation(self._numbers, self._context(), reason)
+        generation = Generation(self._numbers, self._context(), reason, self.volatile)
         self._build(generation)
         generation.built = time.time()
         self.current = generation

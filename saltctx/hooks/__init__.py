@@ -10,6 +10,9 @@ import functools
 import threading
 
 
+_ABSENT = object()
+
+
 class Hooks:
     """Replaced attributes of Salt, and what was there before. Safe in any thread."""
 
@@ -47,12 +50,22 @@ class Hooks:
                 self._replaced[owner, "__new__"] = staticmethod(lambda cls, *_, **__: object.__new__(cls))
                 owner.__new__ = make
 
+    def add(self, owner, name, value):
+        """Give the class ``owner`` an attribute that it does not define itself."""
+        with self._lock:
+            if (owner, name) not in self._replaced:
+                self._replaced[owner, name] = _ABSENT
+                setattr(owner, name, value)
+
     def remove(self):
         """Put everything back as it was."""
         with self._lock:
             while self._replaced:
                 (owner, name), kept = self._replaced.popitem()
-                setattr(owner, name, kept)
+                if kept is _ABSENT:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, kept)
 
     def places(self):
         """What is replaced now: a sorted list of dotted names."""

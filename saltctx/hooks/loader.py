@@ -12,15 +12,34 @@ from salt.loader.lazy import LazyLoader, LoadedCoro, LoadedFunc, global_injector
 
 from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
 from . import context, deep
+from .modulestate import LoadedModule, Refusal
 from .optsdict import job_dict, job_opts
 
 log = logging.getLogger(__name__)
+
+_SHARED = {}
 
 STOCK = object()
 """In place of a generation: loaders made here are Salt's own."""
 
 _making_for = contextvars.ContextVar("saltctx_making_for", default=None)
-_executed = contextvars.ContextVar("saltctx_executed", default=None)
+_loading = contextvars.ContextVar("saltctx_loading", default=None)
+
+
+class _Loading:
+    """The load of one module: the module object that Salt made, and what its ``__virtual__`` answered."""
+
+    __slots__ = ("module", "answer")
+
+    def __init__(self):
+        self.module = None
+        self.answer = None
+
+
+def _without_load(func, args, kwargs):
+    # What the module's own code loads meanwhile is another load.
+    _loading.set(None)
+    return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -75,7 +94,8 @@ class Loader(LoaderBase, LazyLoader):
         self._files = generation.files if generation is not None else None
         self._scan = None
         self._refused = {}
-        self._asked = {}
+        self._modules = {}
+        self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
         if generation is not None and not self.pack["__context__"]:
             self.pack["__context__"] = generation.context
@@ -107,19 +127,18 @@ class Loader(LoaderBase, LazyLoader):
         return self._dict[key]
 
     def _forget_refusals(self, module):
+        """Let files that said no to an earlier job, and may stand for ``module``, be loaded again."""
         job = current_job()
-        if job is None:
+        if job is None or not self._refused:
             return
         with self._lock:
-            refused = self._refused.get(module)
-            if not refused or self._asked.get(module) == (job.jid, job.start_ns):
-                return
-            self._asked[module] = job.jid, job.start_ns
-            del self._refused[module]
-            for name in refused:
+            for name, refusal in list(self._refused.items()):
+                if refusal.by() is job or not refusal.may_be(module):
+                    continue
+                del self._refused[name]
                 self.loaded_files.discard(name)
-                self.missing_modules.pop(name, None)
-            self.missing_modules.pop(module, None)
+                for missing in refusal.missing:
+                    self.missing_modules.pop(missing, None)
 
     def _load_module(self, name):
         path, suffix = self.file_mapping[name][:2]
@@ -128,21 +147,20 @@ class Loader(LoaderBase, LazyLoader):
         namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
         # Salt executes the file again in the module object that other loaders and running jobs use.
         sys.modules.pop(namespace, None)
-        known = set(self.missing_modules)
-        executed = []
-        token = _executed.set(executed)
+        missing = set(self.missing_modules)
+        loading_ = _Loading()
+        token = _loading.set(loading_)
         try:
             loaded = loading(super()._load_module, name)
         finally:
-            _executed.reset(token)
-        if executed:
-            self._own_opts(executed[0])
+            _loading.reset(token)
+        module = loading_.module
+        if module is not None:
+            self._own_opts(module)
         if loaded is not True:
-            job = current_job()
-            for module in {name, *(set(self.missing_modules) - known)}:
-                self._refused.setdefault(module, set()).add(name)
-                if job is not None:
-                    self._asked[module] = job.jid, job.start_ns
+            self._refused[name] = Refusal(name, module, set(self.missing_modules) - missing)
+        elif self.shared and module is not None:
+            self._modules[namespace] = LoadedModule(name, module, loading_.answer, self._dict, self.tag)
         return loaded
 
     def _own_opts(self, module):
@@ -155,11 +173,66 @@ class Loader(LoaderBase, LazyLoader):
         module.__opts__.owner = module.__name__
 
     def run(self, _func_or_method, /, *args, **kwargs):
-        executed = _executed.get()
-        if executed is not None and getattr(_func_or_method, "__name__", "") == "exec_module":
-            executed.append(args[0])
-            _executed.set(None)
-        return super().run(_func_or_method, *args, **kwargs)
+        load = _loading.get()
+        if load is None:
+            return super().run(_func_or_method, *args, **kwargs)
+        name = getattr(_func_or_method, "__name__", "")
+        if name == "exec_module" and load.module is None:
+            load.module = args[0]
+        result = super().run(_without_load, _func_or_method, args, kwargs)
+        if name == "__virtual__":
+            load.answer = result
+        return result
+
+    def _first_use(self, key):
+        """What a rebuild gave a job for free, for the one module it is about to use."""
+        if not isinstance(key, str):
+            return None
+        func = self._dict.get(key)
+        known = self._modules.get(getattr(func, "__module__", None))
+        if known is None:
+            return None
+        job = current_job()
+        _, used = job.uses[id(self)]
+        own = used.get(known)
+        if own is None:
+            if known.loaded_by() is job or not known.is_volatile(self):
+                own = used.setdefault(known, _SHARED)
+                if known.loaded_by() is not job and known.answers_otherwise(self):
+                    self._unload(known)
+            else:
+                own = used.setdefault(known, self._private(known))
+        return own.get(key)
+
+    def _unload(self, known):
+        """Forget a module whose ``__virtual__`` has another answer now; the lookup under way loads it again."""
+        with self._lock:
+            if self._modules.pop(known.namespace, None) is None:
+                return
+            kept = {
+                key: func for key, func in self._dict.items()
+                if getattr(func, "__module__", None) != known.namespace
+            }
+            self.loaded_modules.difference_update(
+                {key.partition(".")[0] for key in self._dict}
+                - {key.partition(".")[0] for key in kept}
+            )
+            # Replaced, not changed: a job that iterates or calls goes on with what it has.
+            self._dict = kept
+            self.loaded_files.discard(known.name)
+            self.loaded = False
+
+    def _private(self, known):
+        """The functions of an instance of the module for one job alone: {key: function}."""
+        apart = LoaderBase.__new__(Loader)
+        vars(apart).update(vars(self))
+        apart.pack, apart.pack_self, apart.inject_globals = self.pack, self.pack_self, self.inject_globals
+        apart.module_opts = self.module_opts
+        apart.shared, apart._files, apart._modules, apart._refused = False, None, {}, {}
+        apart.loaded_files, apart.loaded_modules, apart.missing_modules = set(), set(), {}
+        apart._dict, apart.loaded, apart._lock = {}, True, self._get_lock()
+        apart._load_module(known.name)
+        return apart._dict
 
 
 def keep_generator(running, generator):
@@ -266,7 +339,7 @@ def install(wanted):
         if cls is LazyLoader:
             generation = _making_for.get()
             if generation is not STOCK and (generation is not None or wanted(opts)):
-                cls = Loader
+                return LoaderBase.__new__(Loader)
         return object.__new__(cls)
 
     deep.new(LazyLoader, make_loader)

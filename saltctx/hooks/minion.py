@@ -17,6 +17,7 @@ from ..report import Report
 from . import deep, passthroughs
 from . import process as process_hook
 from .loader import STOCK, making_for, making_stock
+from .modulestate import settle
 from .optsdict import watch
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,14 @@ class MinionJobs:
             return job.run(thread_return, cls, minion, opts, data)
         finally:
             _begun.reset(token)
+            self._settle(job)
+
+    def _settle(self, job):
+        try:
+            settle(job, self.report, self.generations.volatile)
+        except Exception:
+            if self.report.once("settle"):
+                log.exception("saltctx could not look at the modules that a job used (this is logged once)")
 
     def load(self, minion, gen_modules):
         """Give a job that has just begun its loaders; on an error of ours, by Salt's own code."""

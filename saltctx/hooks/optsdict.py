@@ -1,6 +1,8 @@
 """``salt.utils.optsdict``: the minion's opts tell when they change, and a job gets opts of its own."""
 
-from salt.utils.optsdict import DictProxy, OptsDict
+from salt.utils.optsdict import _DELETED, DictProxy, OptsDict
+
+from . import deep
 
 _NOTHING = object()
 
@@ -19,6 +21,26 @@ class WatchedOpts(OptsDict):
     def _changed(self, key):
         self.changes += 1
         self.last_changed = key
+
+    def __getitem__(self, key):
+        # Reading one dict needs no lock; what Salt wraps, deletes or inherits is left to it.
+        value = self._local.get(key, _NOTHING)
+        if value is _NOTHING:
+            if self._parent is not None:
+                return super().__getitem__(key)
+            value = self._base.get(key, _NOTHING)
+            if value is _NOTHING or isinstance(value, (dict, list)):
+                return super().__getitem__(key)
+        if value is _DELETED:
+            raise KeyError(key)
+        return value
+
+    def keys(self):
+        """The keys now. Salt makes every value for it, twice; each job asks once, by ``{**opts}``."""
+        if self._parent is not None or not dict.__len__(self):
+            return super().keys()
+        merged = {**self._base, **self._local}
+        return {key: None for key, value in merged.items() if value is not _DELETED}.keys()
 
     def __setitem__(self, key, value):
         with self._lock:
@@ -53,6 +75,15 @@ class WatchedOpts(OptsDict):
         if value is _NOTHING:
             value = self._get_from_parent_chain(key)[1] if self._parent else self._base.get(key, _NOTHING)
         return value
+
+
+def install():
+    """The truth of an OptsDict, which Salt asks of each parent, without counting all its keys."""
+
+    def is_not_empty(self):
+        return any(key in self for key in self._local) or any(key in self for key in self._get_all_keys())
+
+    deep.add(OptsDict, "__bool__", is_not_empty)
 
 
 def _equal(before, after):
