@@ -68,10 +68,12 @@ def activate():
         from . import compat
 
         compat.require()
-        from .hooks import args, context, loader, minion, optsdict
+        from .hooks import args, context, loader, minion, optsdict, source, threads
 
         context.install()
         loader.install(minion.wanted)
         minion.install()
         args.install()
         optsdict.install()
+        source.install()
+        threads.install()

@@ -19,6 +19,7 @@ class Hooks:
     def __init__(self):
         self._lock = threading.RLock()
         self._replaced = {}
+        self._items = []
 
     def replace(self, owner, name, make):
         """
@@ -57,9 +58,19 @@ class Hooks:
                 self._replaced[owner, name] = _ABSENT
                 setattr(owner, name, value)
 
+    def replace_item(self, mapping, key, value):
+        """Put ``value`` in the place of ``mapping[key]``; a second time does nothing."""
+        with self._lock:
+            if not any(place is mapping and at == key for place, at, _ in self._items):
+                self._items.append((mapping, key, mapping[key]))
+                mapping[key] = value
+
     def remove(self):
         """Put everything back as it was."""
         with self._lock:
+            while self._items:
+                mapping, key, kept = self._items.pop()
+                mapping[key] = kept
             while self._replaced:
                 (owner, name), kept = self._replaced.popitem()
                 if kept is _ABSENT:

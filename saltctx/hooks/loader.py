@@ -2,21 +2,29 @@
 
 import contextlib
 import contextvars
+import importlib.util
 import inspect
 import logging
 import os
 import sys
 
 from salt.loader.context import NamedLoaderContext, loader_ctxvar, resource_ctxvar
-from salt.loader.lazy import LazyLoader, LoadedCoro, LoadedFunc, global_injector_decorator
+from salt.loader.lazy import (
+    SALT_BASE_PATH,
+    LazyLoader,
+    LoadedCoro,
+    LoadedFunc,
+    global_injector_decorator,
+)
 
 from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
-from . import context, deep
+from . import context, deep, helpers
 from .modulestate import LoadedModule, Refusal
 from .optsdict import job_dict, job_opts
 
 log = logging.getLogger(__name__)
 
+_SALT = str(SALT_BASE_PATH)
 _SHARED = {}
 
 STOCK = object()
@@ -79,6 +87,17 @@ class Coroutine(LoadedFunction, LoadedCoro):
         return result.value() if isinstance(result, NamedLoaderContext) else result
 
 
+# Source files that were modules: what Python leaves of one in __pycache__ is no module once it is gone.
+_sources = set()
+
+
+def _is_left_over(path):
+    try:
+        return importlib.util.source_from_cache(path) in _sources
+    except ValueError:
+        return False
+
+
 class Loader(LoaderBase, LazyLoader):
     """
     A LazyLoader whose hot methods are in C.
@@ -109,11 +128,15 @@ class Loader(LoaderBase, LazyLoader):
             if self._files is not None:
                 self._files.add_directory(directory)
         super()._refresh_file_mapping()
-        for path, suffix, _ in list(self.file_mapping.values()):
+        for name, (path, suffix, _) in list(self.file_mapping.items()):
             if suffix == "":
                 scan.add(path)
                 if self._files is not None:
                     self._files.add_directory(path)
+            elif suffix == ".py":
+                _sources.add(path)
+            elif suffix == ".pyc" and _is_left_over(path):
+                del self.file_mapping[name]
         self._scan = scan
 
     def _load_missing(self, key):
@@ -148,12 +171,18 @@ class Loader(LoaderBase, LazyLoader):
         # Salt executes the file again in the module object that other loaders and running jobs use.
         sys.modules.pop(namespace, None)
         missing = set(self.missing_modules)
+        is_custom = not path.startswith(_SALT)
+        if is_custom:
+            helpers.forget_changed()
+            imported = set(sys.modules)
         loading_ = _Loading()
         token = _loading.set(loading_)
         try:
             loaded = loading(super()._load_module, name)
         finally:
             _loading.reset(token)
+            if is_custom:
+                self._note_helpers(imported)
         module = loading_.module
         if module is not None:
             self._own_opts(module)
@@ -162,6 +191,12 @@ class Loader(LoaderBase, LazyLoader):
         elif self.shared and module is not None:
             self._modules[namespace] = LoadedModule(name, module, loading_.answer, self._dict, self.tag)
         return loaded
+
+    def _note_helpers(self, imported):
+        directories = [directory for directory in self.module_dirs if not directory.startswith(_SALT)]
+        for path in helpers.imported(imported, directories, self.loaded_base_name):
+            if self._files is not None:
+                self._files.add_file(path)
 
     def _own_opts(self, module):
         """A module's ``__opts__`` follows the running loader and job, with what the module laid down itself."""

@@ -56,7 +56,8 @@ class MinionJobs:
         job = Job(str(data["jid"]), fun if isinstance(fun, str) else ",".join(fun), self.minion_id)
         token = _begun.set(self)
         try:
-            return job.run(thread_return, cls, minion, opts, data)
+            # Salt writes the minion's own returners into the load, which is not the job's alone.
+            return job.run(thread_return, cls, minion, opts, dict(data))
         finally:
             _begun.reset(token)
             self._settle(job)

@@ -1,6 +1,6 @@
 """``salt.utils.optsdict``: the minion's opts tell when they change, and a job gets opts of its own."""
 
-from salt.utils.optsdict import _DELETED, DictProxy, OptsDict
+from salt.utils.optsdict import _DELETED, DictProxy, ListProxy, OptsDict
 
 from . import deep
 
@@ -73,7 +73,10 @@ class WatchedOpts(OptsDict):
         """The stored value, without the proxy that reading it would make."""
         value = self._local.get(key, _NOTHING)
         if value is _NOTHING:
-            value = self._get_from_parent_chain(key)[1] if self._parent else self._base.get(key, _NOTHING)
+            value = (
+                self._base.get(key, _NOTHING) if self._parent is None
+                else self._get_from_parent_chain(key)[1]
+            )
         return value
 
 
@@ -151,6 +154,40 @@ class JobDict(DictProxy):
     __hash__ = None
 
 
+class JobList(ListProxy):
+    """A job's own view of a list that jobs share, as :class:`JobDict`."""
+
+    def _own(self):
+        self._ensure_copied()
+        return object.__getattribute__(self, "_target")
+
+    def __getitem__(self, index):
+        return self._own()[index]
+
+    def __iter__(self):
+        target = object.__getattribute__(self, "_target")
+        if any(isinstance(value, (dict, list)) for value in target):
+            target = self._own()
+        return iter(target)
+
+    def sort(self, *args, **kwargs):
+        self._own().sort(*args, **kwargs)
+
+    def reverse(self):
+        self._own().reverse()
+
+    def __iadd__(self, values):
+        self.extend(values)
+        return self
+
+
+class JobOpts(OptsDict):
+    """An OptsDict for one job: it reads through to its parent, what the job writes, at any depth, stays in it."""
+
+    def _proxy_for(self, key, value, cls):
+        return super()._proxy_for(key, value, {DictProxy: JobDict, ListProxy: JobList}[cls])
+
+
 def job_dict(value, name):
     """A JobDict over ``value`` (a dict), for the dunder ``name``."""
     if isinstance(value, DictProxy):
@@ -159,5 +196,5 @@ def job_dict(value, name):
 
 
 def job_opts(opts):
-    """An OptsDict for one job over ``opts``: it reads through, what the job writes stays in it."""
-    return OptsDict.from_parent(opts, name="job")
+    """A JobOpts over ``opts``."""
+    return JobOpts.from_parent(opts, name="job")

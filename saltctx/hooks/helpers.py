@@ -1,0 +1,51 @@
+"""``import`` from a loader's directories: helper files that custom modules share, imported anew when they change."""
+
+import importlib.util
+import os
+import sys
+import threading
+
+from ..evidence import FileEvidence
+
+_lock = threading.Lock()
+_helpers = {}
+
+
+def imported(before, directories, loaded_base_name):
+    """
+    Note what was imported from ``directories`` since sys.modules had the names ``before`` (a set of str).
+
+    Returns the paths, a list of str, of all the helpers known there.
+    """
+    for name in set(sys.modules) - before:
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path and not name.startswith(loaded_base_name) and _under(path, directories):
+            evidence = FileEvidence()
+            evidence.add_file(path)
+            with _lock:
+                _helpers.setdefault(path, (name, evidence))
+    with _lock:
+        return [path for path in _helpers if _under(path, directories)]
+
+
+def forget_changed():
+    """Take helpers whose file changed out of sys.modules; who imports them next gets the new code."""
+    with _lock:
+        known = list(_helpers.items())
+    for path, (name, evidence) in known:
+        if evidence.changed() is None:
+            continue
+        with _lock:
+            _helpers.pop(path, None)
+        for other in list(sys.modules):
+            if other == name or other.startswith(name + "."):
+                sys.modules.pop(other, None)
+        try:
+            # Its time in whole seconds and its size may fit the new source too.
+            os.unlink(importlib.util.cache_from_source(path))
+        except (OSError, NotImplementedError):
+            pass
+
+
+def _under(path, directories):
+    return any(path.startswith(directory + os.sep) for directory in directories)
