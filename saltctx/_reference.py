@@ -13,6 +13,7 @@ import copy
 import functools
 import inspect
 import os
+import reprlib
 import threading
 import time
 import types
@@ -130,12 +131,16 @@ class JobContext(dict):
 
     __slots__ = ("_base", "_outside", "_share_base", "__weakref__")
 
-    def __init__(self, share_base=False):
-        dict.__init__(self)
+    def __new__(cls, share_base=False):
+        self = dict.__new__(cls)
         dict.__setitem__(self, _DELETED, _DELETED)
         self._base = {}
         self._outside = {}
         self._share_base = bool(share_base)
+        return self
+
+    def __init__(self, share_base=False):
+        """Nothing: dict's own would fill the inherited storage."""
 
     @property
     def base(self):
@@ -252,6 +257,7 @@ class JobContext(dict):
 
     __hash__ = None
 
+    @reprlib.recursive_repr("{...}")
     def __repr__(self):
         return repr(self._snapshot())
 
@@ -424,7 +430,7 @@ class LoaderBase:
 
     def __getitem__(self, key):
         func, own = self._find(key)
-        coroutine = _Binding.is_coroutine(func)
+        coroutine = _is_coroutine(func)
         type_ = _Binding.loaded_coroutine if coroutine else _Binding.loaded_function
         return type_(key, self, func, own)
 
@@ -468,13 +474,34 @@ class LoaderBase:
         return context.run(_run_in_context, self, None, context, False, _func_or_method, args, kwargs)
 
 
+def _is_coroutine(func):
+    """Whether ``func`` gives a coroutine: a plain function tells by its code, the host is asked for others."""
+    if isinstance(func, types.FunctionType):
+        if func.__code__.co_flags & inspect.CO_COROUTINE:
+            return True
+        if "_is_coroutine_marker" not in vars(func):  # left by inspect.markcoroutinefunction
+            return False
+    return bool(_Binding.is_coroutine(func))
+
+
 def _enter_loader(loader, job):
     if job is not None:
         _scope.set(job)
     current = _Binding.loader_var.get(None)
     if current is not loader:
-        _calls.set((loader, None if current is None else _calls.get()))
+        _push_call(loader, current)
         _Binding.loader_var.set(loader)
+
+
+def _push_call(loader, current):
+    outer = _calls.get()
+    if current is None:
+        if outer is None:
+            return  # an outermost call has no parent, which is what no entry means
+        outer = None
+    elif outer is None or outer[0] is not current:
+        outer = (current, None)
+    _calls.set((loader, outer))
 
 
 def _has_views(loader):
@@ -509,14 +536,16 @@ class LoadedFunction:
     there is none (a thread of the job), it runs in that job.
     """
 
+    # Not in the instance dict, which functools.wraps() hands on to whatever wraps this.
+    __slots__ = ("_func", "_own", "_job", "__dict__", "__weakref__")
+
     def __init__(self, name, loader, func=None, own=False):
-        attributes = self.__dict__
-        attributes["name"] = name
-        attributes["loader"] = loader
-        attributes["_func"] = loader._dict[name] if func is None else func
-        attributes["_own"] = own
-        functools.update_wrapper(self, attributes["_func"])
-        attributes["_job"] = current_job()
+        self._func = loader._dict[name] if func is None else func
+        self._own = bool(own)
+        self._job = current_job()
+        self.name = name
+        self.loader = loader
+        functools.update_wrapper(self, self._func)
 
     @property
     def func(self):
@@ -524,7 +553,7 @@ class LoadedFunction:
         return self._func if self._own else self.loader._dict.get(self.name, self._func)
 
     def __getattr__(self, name):
-        if name in ("_func", "_own", "loader", "name"):
+        if name in ("_func", "_own", "_job", "loader", "name"):
             raise AttributeError(name)
         return getattr(self.func, name)
 
@@ -536,6 +565,9 @@ class LoadedFunction:
         job = self._job if _scope.get(None) is None else None
         context = contextvars.copy_context()
         return context.run(_run_in_context, loader, job, context, True, func, args, kwargs)
+
+    def __reduce__(self):
+        return type(self), (self.name, self.loader, self._func, self._own), self.__dict__
 
     def __repr__(self):
         return f"<{type(self).__name__} name={self.name!r}>"
@@ -559,7 +591,8 @@ class NamedContext:
 
     def loader(self):
         """The running loader, or None."""
-        return self.loader_context.loader_ctxvar.get(None)
+        variable = getattr(self.loader_context, "loader_ctxvar", None)
+        return None if variable is None else variable.get(None)
 
     def value(self):
         """What the dunder stands for here and now."""
@@ -626,7 +659,8 @@ class FileStamps:
 
     A stamp is type, mtime, ctime, size, inode and device, or that there was nothing. One taken within
     ``tick_ns`` of a change (``coarse_ns`` where the file's times are whole seconds) is *young*: a
-    further change may leave no trace in it. Symbolic links are followed. Each method may be called
+    further change may leave no trace in it. Symbolic links are followed. A path that no file can have
+    counts as one where there is nothing; anything but a str raises TypeError. Each method may be called
     from any thread; the stat calls run without the GIL.
     """
 
@@ -651,6 +685,7 @@ class FileStamps:
 
     def add(self, path, /):
         """Stamp a path that has no stamp yet (the first stamp stays). True if its stamp is young."""
+        _check_path(path)
         with self._lock:
             known = self._stamps.get(path)
         if known is None:
@@ -661,6 +696,7 @@ class FileStamps:
 
     def restamp(self, path, /):
         """Stamp a path anew. True if the new stamp is young."""
+        _check_path(path)
         taken = self._take(path)
         with self._lock:
             self._stamps[path] = taken
@@ -682,4 +718,10 @@ class FileStamps:
         return len(self._stamps)
 
     def __contains__(self, path):
+        _check_path(path)
         return path in self._stamps
+
+
+def _check_path(path):
+    if not isinstance(path, str):
+        raise TypeError(f"a path must be a str, not {type(path).__name__}")

@@ -68,12 +68,22 @@ def activate():
         from . import compat
 
         compat.require()
-        from .hooks import args, context, loader, minion, optsdict, source, threads
+        from .hooks import (
+            args,
+            context,
+            entrypoints,
+            loader,
+            minion,
+            optsdict,
+            source,
+            threads,
+        )
 
         context.install()
         loader.install(minion.wanted)
         minion.install()
         args.install()
+        entrypoints.install()
         optsdict.install()
         source.install()
         threads.install()

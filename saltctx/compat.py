@@ -22,6 +22,7 @@ SIGNATURES = {
     "salt.loader.context.LoaderContext.named_context": "self, name, default, ctx_class",
     "salt.loader.context.NamedLoaderContext.value": "self",
     "salt.utils.args.get_function_argspec": "func, is_class_method",
+    "salt.utils.entrypoints.iter_entry_points": "group, name",
     "salt.utils.optsdict.OptsDict.from_parent": "parent, name",
     "salt.utils.optsdict.OptsDict.from_dict": "base_dict, track_mutations, name",
     "salt.utils.optsdict.OptsDict.mutate_key": "self, key, new_value",

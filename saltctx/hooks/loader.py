@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import importlib.util
 import inspect
 import logging
 import os
@@ -18,7 +17,7 @@ from salt.loader.lazy import (
 )
 
 from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
-from . import context, deep, helpers
+from . import context, deep, helpers, scans
 from .modulestate import LoadedModule, Refusal
 from .optsdict import job_dict, job_opts
 
@@ -87,17 +86,6 @@ class Coroutine(LoadedFunction, LoadedCoro):
         return result.value() if isinstance(result, NamedLoaderContext) else result
 
 
-# Source files that were modules: what Python leaves of one in __pycache__ is no module once it is gone.
-_sources = set()
-
-
-def _is_left_over(path):
-    try:
-        return importlib.util.source_from_cache(path) in _sources
-    except ValueError:
-        return False
-
-
 class Loader(LoaderBase, LazyLoader):
     """
     A LazyLoader whose hot methods are in C.
@@ -120,24 +108,15 @@ class Loader(LoaderBase, LazyLoader):
             self.pack["__context__"] = generation.context
 
     def _refresh_file_mapping(self):
-        if self._scan is not None and self._scan.suspects() is None:
+        if self._scan is not None and self._scan.stamps.suspects() is None:
             return
-        scan = FileStamps()
-        for directory in self.module_dirs:
-            scan.add(directory)
-            if self._files is not None:
+        if self._files is not None:
+            for directory in self.module_dirs:
                 self._files.add_directory(directory)
-        super()._refresh_file_mapping()
-        for name, (path, suffix, _) in list(self.file_mapping.items()):
-            if suffix == "":
-                scan.add(path)
-                if self._files is not None:
-                    self._files.add_directory(path)
-            elif suffix == ".py":
-                _sources.add(path)
-            elif suffix == ".pyc" and _is_left_over(path):
-                del self.file_mapping[name]
-        self._scan = scan
+        self._scan = scans.refresh(self, super()._refresh_file_mapping)
+        if self._files is not None:
+            for package in self._scan.packages:
+                self._files.add_directory(package)
 
     def _load_missing(self, key):
         """Load and return ``key`` as LazyDict.__getitem__ does; a module that said no is asked again by each job."""

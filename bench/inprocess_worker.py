@@ -1,0 +1,174 @@
+"""One side of bench/inprocess.py: a minion in this process that does what it is told, a JSON line at a time."""
+
+import argparse
+import contextlib
+import gc
+import json
+import statistics
+import sys
+import threading
+import time
+import timeit
+
+import inprocess_minion
+
+PROBE = '''
+def inside(rounds):
+    """Nanoseconds of ``__context__["k"]`` inside a module, less the empty loop."""
+    import timeit
+    __context__["k"] = 1
+    loop = min(timeit.repeat("pass", number=rounds, repeat=7))
+    read = min(timeit.repeat('c["k"]', globals={"c": __context__}, number=rounds, repeat=7))
+    return (read - loop) / rounds * 1e9
+def call(rounds):
+    """Nanoseconds that looking up and calling a loaded function takes above the plain call."""
+    import timeit
+    plain = min(timeit.repeat("f()", globals={"f": nothing}, number=rounds, repeat=7))
+    loaded = min(timeit.repeat('s["probe.nothing"]()', globals={"s": __salt__}, number=rounds, repeat=7))
+    return (loaded - plain) / rounds * 1e9
+def nothing():
+    return None
+'''
+TWENTY = "".join(f"n{number}:\n  test.nop: []\n" for number in range(20))
+
+
+class Worker:
+    """What can be asked for; each method answers something that JSON can hold."""
+
+    def __init__(self, minion):
+        self.rig = minion
+
+    def job(self, fun, /, *args, rounds=1, **kwargs):
+        """Milliseconds of each of ``rounds`` jobs, one at a time."""
+        times = []
+        for _ in range(rounds):
+            load = self.rig.load(fun, *args, **kwargs)
+            took, ret = inprocess_minion.seconds(self.rig.run, load)
+            if ret.get("retcode") != 0:
+                raise RuntimeError(f"{fun}: {ret}")
+            times.append(took * 1000)
+        return times
+
+    def value(self, fun, *args):
+        """The return of one job."""
+        return self.rig.run(self.rig.load(fun, *args))["return"]
+
+    def concurrent(self, count, in_flight, reload_every=0.0):
+        """Jobs with a retcode of their own: {"wrong", "lost", "per_second"}; optionally beside sys.reload_modules."""
+        loads = inprocess_minion.own_retcode_loads(self.rig, count)
+        with self._reloading(reload_every):
+            took, returns = inprocess_minion.seconds(
+                self.rig.run_many, [load for load, _ in loads], in_flight
+            )
+        lost = sum(not ret for ret in returns)
+        wrong = sum(
+            not inprocess_minion.is_right(ret, code) for ret, (_, code) in zip(returns, loads) if ret
+        )
+        return {"wrong": wrong, "lost": lost, "per_second": count / took}
+
+    @contextlib.contextmanager
+    def _reloading(self, every):
+        stop = threading.Event()
+
+        def reload_modules():
+            while not stop.wait(every):
+                self.rig.run(self.rig.load("sys.reload_modules"))
+
+        thread = threading.Thread(target=reload_modules)
+        if every:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            if every:
+                thread.join()
+
+    def growth(self, settle, count):
+        """What ``count`` jobs after the first ``settle`` leave behind: KiB of RSS, descriptors, threads, Jobs."""
+        import psutil
+
+        process = psutil.Process()
+
+        def look():
+            gc.collect()
+            return process.memory_info().rss / 1024, inprocess_minion.fds(), threading.active_count()
+
+        def run(many):
+            for _ in range(many):
+                self.rig.run(self.rig.load("test.ping"))
+
+        run(settle)
+        before = look()
+        run(count)
+        after = look()
+        jobs = sum(type(thing).__name__ == "Job" for thing in gc.get_objects())
+        return {
+            "rss_kib": after[0] - before[0], "fds": after[1] - before[1],
+            "threads": after[2] - before[2], "jobs": jobs,
+        }
+
+    def gen_modules(self, rounds):
+        """Milliseconds of gen_modules() outside any job."""
+        return [inprocess_minion.seconds(self.rig.minion.gen_modules)[0] * 1000 for _ in range(rounds)]
+
+    def entry(self, rounds):
+        """Microseconds of a job's entry, evidence and exit, and of the stat calls in it: medians."""
+        from saltctx.hooks.minion import jobs_of
+
+        minion = self.rig.minion
+        jobs = jobs_of(minion)
+        load = self.rig.load("test.ping")
+
+        def adopt(cls, minion, opts, data):
+            minion.gen_modules()
+
+        def whole():
+            jobs.run(adopt, type(minion), minion, minion.opts, load)
+
+        stamps = jobs.generations.current.files._stamps
+        for _ in range(50):
+            whole()
+        rebuilt = jobs.report.counts().get("rebuilt", 0)
+        wholes = timeit.repeat(whole, number=100, repeat=rounds)
+        stats = timeit.repeat(stamps.suspects, number=100, repeat=rounds)
+        if jobs.report.counts().get("rebuilt", 0) != rebuilt:
+            raise RuntimeError("the minion was not unchanged while it was measured")
+        return {
+            "entry_us": statistics.median(wholes) * 1e4, "stat_us": statistics.median(stats) * 1e4,
+            "paths": len(stamps),
+        }
+
+    def subscript(self, rounds):
+        """Nanoseconds of a subscript in a job: of a plain dict, of a JobContext."""
+        from saltctx import JobContext, job_scope
+
+        context = JobContext()
+        with job_scope():
+            context["k"] = 1
+            loop = min(timeit.repeat("pass", number=rounds, repeat=9))
+            plain = min(timeit.repeat('c["k"]', globals={"c": {"k": 1}}, number=rounds, repeat=9))
+            job = min(timeit.repeat('c["k"]', globals={"c": context}, number=rounds, repeat=9))
+        return {"dict_ns": (plain - loop) / rounds * 1e9, "jobcontext_ns": (job - loop) / rounds * 1e9}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--saltctx", action="store_true", help="switch saltctx on")
+    options = parser.parse_args()
+    inprocess_minion.quiet()
+    # What a module prints must not come between the answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    with inprocess_minion.InProcessMinion(True if options.saltctx else None) as rig:
+        rig.write("ext/modules/own.py", inprocess_minion.OWN_RETCODE)
+        rig.write("ext/modules/probe.py", PROBE)
+        rig.write("srv/twenty.sls", TWENTY)
+        time.sleep(0.1)
+        worker = Worker(rig.start())
+        for line in sys.stdin:
+            name, args, kwargs = json.loads(line)
+            print(json.dumps(getattr(worker, name)(*args, **kwargs)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
