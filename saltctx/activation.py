@@ -76,6 +76,7 @@ def activate():
             minion,
             optsdict,
             source,
+            state,
             threads,
         )
 
@@ -86,4 +87,5 @@ def activate():
         entrypoints.install()
         optsdict.install()
         source.install()
+        state.install()
         threads.install()

@@ -1,14 +1,9 @@
 """``salt.utils.entrypoints``: installed packages are searched again when an installation changed, not by the clock."""
 
-import sys
-import threading
-
 import salt.utils.entrypoints
 
-from ..core import FileStamps
-from . import deep
+from . import deep, installation
 
-_lock = threading.Lock()
 _known = {}
 
 
@@ -17,20 +12,12 @@ def install():
 
     def make(original):
         def iter_entry_points(group, name=None):
-            key = group, name, tuple(sys.path)
-            with _lock:
-                known = _known.get(key)
-            if known is not None and known[0].suspects() is None:
-                return list(known[1])
-            stamps = FileStamps()
-            for path in sys.path:
-                stamps.add(path or ".")
-            # Salt's own memory, of half a second, may be older than the stamps.
-            found = original.__wrapped__(group, name)
-            with _lock:
-                _known.clear()
-                _known[key] = stamps, found
-            return list(found)
+            revision = installation.revision()
+            known = _known.get((group, name))
+            if known is None or known[0] != revision:
+                # Salt's own memory, of half a second, may be older than the change.
+                known = _known[group, name] = revision, original.__wrapped__(group, name)
+            return list(known[1])
 
         return iter_entry_points
 

@@ -9,6 +9,7 @@ from ..evidence import FileEvidence
 
 _lock = threading.Lock()
 _helpers = {}
+_changes = 0
 
 
 def imported(before, directories, loaded_base_name):
@@ -29,14 +30,21 @@ def imported(before, directories, loaded_base_name):
 
 
 def forget_changed():
-    """Take helpers whose file changed out of sys.modules; who imports them next gets the new code."""
+    """
+    Take helpers whose file changed out of sys.modules; who imports them next gets the new code.
+
+    Returns how many did so far, int: a module that was executed at another number may hold old code.
+    """
+    global _changes
     with _lock:
         known = list(_helpers.items())
     for path, (name, evidence) in known:
         if evidence.changed() is None:
             continue
         with _lock:
-            _helpers.pop(path, None)
+            if _helpers.pop(path, None) is None:
+                continue
+            _changes += 1
         for other in list(sys.modules):
             if other == name or other.startswith(name + "."):
                 sys.modules.pop(other, None)
@@ -45,6 +53,7 @@ def forget_changed():
             os.unlink(importlib.util.cache_from_source(path))
         except (OSError, NotImplementedError):
             pass
+    return _changes
 
 
 def _under(path, directories):

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import importlib
 import inspect
 import logging
 import os
@@ -15,10 +16,11 @@ from salt.loader.lazy import (
     LoadedFunc,
     global_injector_decorator,
 )
+from salt.utils.optsdict import safe_opts_copy
 
 from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
-from . import context, deep, helpers, scans
-from .modulestate import LoadedModule, Refusal
+from . import context, deep, helpers, installation, scans, source
+from .modulestate import LoadedModule, Refusal, reusable
 from .optsdict import job_dict, job_opts
 
 log = logging.getLogger(__name__)
@@ -34,13 +36,21 @@ _loading = contextvars.ContextVar("saltctx_loading", default=None)
 
 
 class _Loading:
-    """The load of one module: the module object that Salt made, and what its ``__virtual__`` answered."""
+    """
+    The load of one module.
 
-    __slots__ = ("module", "answer")
+    is_custom: bool, the file is none of Salt's own. stamp, imports: what the file and what it can import
+    were like before either was read; stamp None where that cannot be told. known: the LoadedModule that
+    is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
+    """
 
-    def __init__(self):
-        self.module = None
-        self.answer = None
+    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer")
+
+    def __init__(self, path, suffix):
+        self.is_custom = not path.startswith(_SALT)
+        self.imports = installation.revision(), helpers.forget_changed() if self.is_custom else 0
+        self.stamp = source.stamp(path) if suffix == ".py" else None
+        self.known = self.module = self.answer = None
 
 
 def _without_load(func, args, kwargs):
@@ -102,6 +112,7 @@ class Loader(LoaderBase, LazyLoader):
         self._scan = None
         self._refused = {}
         self._modules = {}
+        self._apart = False
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
         if generation is not None and not self.pack["__context__"]:
@@ -147,29 +158,58 @@ class Loader(LoaderBase, LazyLoader):
         if self._files is not None:
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
-        # Salt executes the file again in the module object that other loaders and running jobs use.
-        sys.modules.pop(namespace, None)
+        load = _Loading(path, suffix)
+        if load.stamp is not None and not self._apart:
+            load.known = reusable.find(namespace, path, load.stamp, load.imports)
+        if load.known is not None:
+            sys.modules[namespace] = load.module = load.known.module
+        else:
+            # Salt executes the file again in the module object that other loaders and running jobs use.
+            sys.modules.pop(namespace, None)
         missing = set(self.missing_modules)
-        is_custom = not path.startswith(_SALT)
-        if is_custom:
-            helpers.forget_changed()
-            imported = set(sys.modules)
-        loading_ = _Loading()
-        token = _loading.set(loading_)
+        loaded = self._load_and_note_helpers(name, path, load)
+        if load.module is not None:
+            self._own_opts(load)
+        if loaded is not True:
+            self._refused[name] = Refusal(name, load.module, set(self.missing_modules) - missing)
+            reusable.forget(namespace, path)
+        elif load.module is not None:
+            self._keep(name, path, load)
+        return loaded
+
+    def _keep(self, name, path, load):
+        watched = load.known.watched if load.known is not None else None
+        known = LoadedModule(name, load.module, load.answer, self._dict, self.tag, watched)
+        if self.shared:
+            self._modules[known.namespace] = known
+        if load.stamp is not None and not self._apart and load.known is None:
+            reusable.keep(path, load.stamp, load.imports, known)
+
+    def _load_and_note_helpers(self, name, path, load):
+        token = _loading.set(load)
+        if not load.is_custom:
+            try:
+                return loading(super()._load_module, name)
+            finally:
+                _loading.reset(token)
+        imported = set(sys.modules)
         try:
-            loaded = loading(super()._load_module, name)
+            return loading(super()._load_module, name)
         finally:
             _loading.reset(token)
-            if is_custom:
-                self._note_helpers(imported)
-        module = loading_.module
-        if module is not None:
-            self._own_opts(module)
-        if loaded is not True:
-            self._refused[name] = Refusal(name, module, set(self.missing_modules) - missing)
-        elif self.shared and module is not None:
-            self._modules[namespace] = LoadedModule(name, module, loading_.answer, self._dict, self.tag)
-        return loaded
+            self._note_helpers(imported)
+
+    def _LazyLoader__clean_sys_path(self):
+        """As Salt's, but import caches are dropped only if something was installed, or the path was changed."""
+        appended, self._clean_module_dirs = self._clean_module_dirs, []
+        for directory in appended:
+            if directory in sys.path:
+                sys.path.remove(directory)
+        if installation.is_new_to_importers() or appended:
+            importlib.invalidate_caches()
+            for directory in self.extra_module_dirs:
+                if sys.path_importer_cache.get(directory, self) is None:
+                    sys.path_importer_cache.pop(directory, None)
 
     def _note_helpers(self, imported):
         directories = [directory for directory in self.module_dirs if not directory.startswith(_SALT)]
@@ -177,21 +217,29 @@ class Loader(LoaderBase, LazyLoader):
             if self._files is not None:
                 self._files.add_file(path)
 
-    def _own_opts(self, module):
+    def _own_opts(self, load):
         """A module's ``__opts__`` follows the running loader and job, with what the module laid down itself."""
+        module = load.module
         opts = module.__dict__.get("__opts__")
-        if opts is None or isinstance(opts, NamedLoaderContext):
-            return
-        self.module_opts[module.__name__] = opts
-        module.__opts__ = context.Dunder("__opts__", module.__salt_loader__, opts)
-        module.__opts__.owner = module.__name__
+        if isinstance(opts, context.Dunder) and opts.owner is not None:
+            # Salt leaves a named context alone: what it would have made for this loader is made here.
+            own = safe_opts_copy(self.opts, name=f"module:{load.known.name}" if load.known else "module:")
+            if module.__orig_opts__:
+                own.update(module.__orig_opts__)
+            self.module_opts[opts.owner] = opts.default = own
+        elif opts is not None and not isinstance(opts, NamedLoaderContext):
+            self.module_opts[module.__name__] = opts
+            module.__opts__ = context.Dunder("__opts__", module.__salt_loader__, opts)
+            module.__opts__.owner = module.__name__
 
     def run(self, _func_or_method, /, *args, **kwargs):
         load = _loading.get()
         if load is None:
             return super().run(_func_or_method, *args, **kwargs)
         name = getattr(_func_or_method, "__name__", "")
-        if name == "exec_module" and load.module is None:
+        if name == "exec_module":
+            if load.known is not None:
+                return None
             load.module = args[0]
         result = super().run(_without_load, _func_or_method, args, kwargs)
         if name == "__virtual__":
@@ -242,6 +290,7 @@ class Loader(LoaderBase, LazyLoader):
         vars(apart).update(vars(self))
         apart.pack, apart.pack_self, apart.inject_globals = self.pack, self.pack_self, self.inject_globals
         apart.module_opts = self.module_opts
+        apart._apart = True
         apart.shared, apart._files, apart._modules, apart._refused = False, None, {}, {}
         apart.loaded_files, apart.loaded_modules, apart.missing_modules = set(), set(), {}
         apart._dict, apart.loaded, apart._lock = {}, True, self._get_lock()

@@ -3,6 +3,8 @@
 import collections
 import copy
 import dis
+import functools
+import threading
 import types
 import weakref
 
@@ -12,6 +14,7 @@ from ..core import current_job, loading
 
 _CONTAINERS = (dict, list, set, bytearray, collections.deque)
 _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
+_GONE = object()
 
 
 def _weak(job):
@@ -39,21 +42,21 @@ class Refusal:
 
 class LoadedModule:
     """
-    A module of a shared loader: ``namespace``, ``name`` of its file, and what of it a job may change.
+    A module of a loader: ``namespace``, ``name`` of its file, and what of it a job may change.
 
-    ``watched`` are its globals that code of the module assigns, or whose value is a plain container.
+    ``watched`` is what code of the module assigns or fills: globals, caches, defaults, attributes.
     """
 
-    def __init__(self, name, module, answer, functions, tag):
+    def __init__(self, name, module, answer, functions, tag, watched=None):
         self.loaded_by = _weak(current_job())
         self.name = name
         self.namespace = module.__name__
-        self.globals = module.__dict__
+        self.module = module
         self.answer = _plain(answer)
         self.virtual = module.__dict__.get("__virtual__")
         self.path = getattr(module, "__file__", None) or self.namespace
         self.unmet = _has_unmet_dependency(name, module, functions, tag)
-        self.watched = _watched(module)
+        self.watched = _watched(module) if watched is None else watched
 
     def is_volatile(self, loader):
         """Whether each job is to have an instance of its own."""
@@ -70,17 +73,59 @@ class LoadedModule:
         return _plain(answer) != self.answer
 
     def changed(self):
-        """The first global that is not as the file left it: its name, None if all are."""
-        for name, value, content in self.watched:
-            now = self.globals.get(name, _GONE)
-            if now is not value:
-                return name
-            if content is not None and not _same(now, content):
+        """The first place that is not as the file left it: its name, None if all are."""
+        for name, read, value, content in self.watched:
+            now = read()
+            if now is not value if content is None else not _same(now, content):
                 return name
         return None
 
 
-_GONE = object()
+class Reusable:
+    """
+    Modules that need no second execution: the file is as it was, and so is what the module may change.
+
+    One for the process. A module that keeps state, or lacks a dependency, is executed for each loader,
+    as Salt does with all. Safe in any thread.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._known = {}
+        self._volatile = set()
+
+    def find(self, namespace, path, stamp, revision):
+        """The LoadedModule to use again, or None."""
+        with self._lock:
+            known = self._known.get((namespace, path))
+        if known is None or path in self._volatile:
+            return None
+        at, loaded = known
+        if at != (stamp, revision):
+            return None
+        if loaded.changed() is not None:
+            self._volatile.add(path)
+            self.forget(namespace, path)
+            return None
+        return loaded
+
+    def keep(self, path, stamp, revision, loaded):
+        """Let ``loaded`` be found, unless it lacks a dependency or keeps state."""
+        if not loaded.unmet and path not in self._volatile:
+            with self._lock:
+                self._known[loaded.namespace, path] = (stamp, revision), loaded
+
+    def forget(self, namespace, path):
+        """Let the module be executed again."""
+        with self._lock:
+            self._known.pop((namespace, path), None)
+
+    def add_volatile(self, path):
+        """A module that keeps state is never used again."""
+        self._volatile.add(path)
+
+
+reusable = Reusable()
 
 
 def _same(value, content):
@@ -111,29 +156,63 @@ def _has_unmet_dependency(name, module, functions, tag):
 
 
 def _watched(module):
-    """[(name, value, a copy of a container's content or None)] of the globals that jobs may change."""
+    """[(name, read(), the value, a copy of its content or None)] of what code of the module may change."""
+    own = module.__dict__
+    places = []
     assigned = set()
-    for value in list(module.__dict__.values()):
-        if isinstance(value, types.FunctionType) and value.__globals__ is module.__dict__:
-            assigned |= _globals_assigned(value.__code__)
-    watched = []
-    for name, value in list(module.__dict__.items()):
+    for name, value in list(own.items()):
         if name.startswith("__") and name.endswith("__"):
             continue
-        content = None
-        if isinstance(value, _CONTAINERS):
-            try:
-                content = copy.deepcopy(value)
-            except Exception:  # holds what cannot be copied: only its identity is watched
-                content = None
-            else:
-                if not _same(value, content):
-                    content = None
-        if content is not None or name in assigned:
-            watched.append((name, value, content))
-    for name in assigned - set(module.__dict__):
-        watched.append((name, _GONE, None))
+        if isinstance(value, types.FunctionType) and value.__globals__ is own:
+            assigned |= _globals_assigned(value.__code__)
+        places += _places(name, value, own)
+    for function in ("__virtual__", "__init__"):
+        # What these assign is made anew whenever a loader asks them.
+        if isinstance(own.get(function), types.FunctionType):
+            assigned -= _globals_assigned(own[function].__code__)
+    watched = [place for place in map(_snapshot, *zip(*places)) if place] if places else []
+    watched += [
+        (name, functools.partial(own.get, name, _GONE), own.get(name, _GONE), None) for name in assigned
+    ]
     return tuple(watched)
+
+
+def _places(name, value, own):
+    """[(name, read())] of the containers that ``value``, a global of the module, is or holds."""
+    if isinstance(value, _CONTAINERS):
+        return [(name, functools.partial(own.get, name, _GONE))]
+    if isinstance(value, functools._lru_cache_wrapper):
+        return [(name, lambda: value.cache_info().currsize)]
+    places = []
+    if isinstance(value, types.FunctionType) and value.__module__ == own["__name__"]:
+        kept = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        for cell in value.__closure__ or ():
+            try:
+                kept.append(cell.cell_contents)
+            except ValueError:  # an empty cell
+                pass
+        places += [(name, lambda held=held: held) for held in kept if isinstance(held, _CONTAINERS)]
+        if value.__dict__:
+            places.append((name, lambda: value.__dict__))
+    elif isinstance(value, type) and value.__module__ == own["__name__"]:
+        places += [
+            (f"{name}.{key}", functools.partial(getattr, value, key, _GONE))
+            for key, held in vars(value).items() if isinstance(held, _CONTAINERS)
+        ]
+    elif getattr(type(value), "__module__", None) == own["__name__"] and hasattr(value, "__dict__"):
+        places.append((name, lambda: vars(value)))
+    return places
+
+
+def _snapshot(name, read):
+    value = read()
+    try:
+        content = copy.deepcopy(value)
+    except Exception:  # holds what cannot be copied
+        content = None
+    if content is None or not _same(value, content):
+        return name, read, value, None
+    return name, read, value, content
 
 
 def _globals_assigned(code):
@@ -157,6 +236,7 @@ def settle(job, report, volatile):
             name = known.changed()
             if name is not None and known.path not in volatile:
                 volatile.add(known.path)
+                reusable.add_volatile(known.path)
                 report.reason(
                     f"module {known.path} changes its global {name}: each job has an instance of its own"
                 )

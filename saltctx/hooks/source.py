@@ -42,6 +42,15 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
+def stamp(path):
+    """A value that is another one when the file is; None if there is none, or it changed too lately to tell."""
+    try:
+        found, newest = _stamp(path)
+    except OSError:
+        return None
+    return None if _is_young(newest) else found
+
+
 def _stamp(path):
     stat = os.stat(path)
     return (

@@ -1,0 +1,41 @@
+"""``sys.path``: whether what can be imported may be other than it was."""
+
+import sys
+import threading
+
+from ..core import FileStamps
+
+_lock = threading.Lock()
+_stamps = FileStamps()
+_revision = 0
+_told_importers = 0
+
+
+def revision():
+    """
+    An int that is another one after a directory of sys.path changed, or one came that was never there.
+
+    A package installed, upgraded or removed changes its directory; a file edited inside one does not.
+    """
+    global _revision
+    with _lock:
+        changed = False
+        for path in list(sys.path):
+            if path not in _stamps:
+                _stamps.add(path)
+                changed = True
+        for path in _stamps.suspects() or ():
+            _stamps.restamp(path)
+            changed = True
+        if changed:
+            _revision += 1
+        return _revision
+
+
+def is_new_to_importers():
+    """Whether :func:`revision` is another one than when this was last asked: import caches are to be dropped."""
+    global _told_importers
+    now = revision()
+    with _lock:
+        is_new, _told_importers = _told_importers != now, now
+    return is_new
