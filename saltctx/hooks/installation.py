@@ -1,5 +1,6 @@
-"""``sys.path``: whether what can be imported may be other than it was."""
+"""``sys.path`` and ``PATH``: whether what can be imported or executed may be other than it was."""
 
+import os
 import sys
 import threading
 
@@ -13,14 +14,14 @@ _told_importers = 0
 
 def revision():
     """
-    An int that is another one after a directory of sys.path changed, or one came that was never there.
+    An int that is another one after a directory of sys.path or PATH changed, or one came that was never there.
 
-    A package installed, upgraded or removed changes its directory; a file edited inside one does not.
+    What is installed, upgraded or removed changes its directory; what is edited inside one does not.
     """
     global _revision
     with _lock:
         changed = False
-        for path in list(sys.path):
+        for path in (*sys.path, *os.environ.get("PATH", "").split(os.pathsep)):
             if path not in _stamps:
                 _stamps.add(path)
                 changed = True

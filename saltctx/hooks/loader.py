@@ -20,7 +20,7 @@ from salt.utils.optsdict import safe_opts_copy
 
 from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
 from . import context, deep, helpers, installation, scans, source
-from .modulestate import LoadedModule, Refusal, reusable
+from .modulestate import LoadedModule, Refusal, forget_frames, reusable
 from .optsdict import job_dict, job_opts
 
 log = logging.getLogger(__name__)
@@ -168,6 +168,7 @@ class Loader(LoaderBase, LazyLoader):
             sys.modules.pop(namespace, None)
         missing = set(self.missing_modules)
         loaded = self._load_and_note_helpers(name, path, load)
+        forget_frames(name, self.tag)
         if load.module is not None:
             self._own_opts(load)
         if loaded is not True:
@@ -178,8 +179,7 @@ class Loader(LoaderBase, LazyLoader):
         return loaded
 
     def _keep(self, name, path, load):
-        watched = load.known.watched if load.known is not None else None
-        known = LoadedModule(name, load.module, load.answer, self._dict, self.tag, watched)
+        known = LoadedModule(name, load, self._dict, self.tag)
         if self.shared:
             self._modules[known.namespace] = known
         if load.stamp is not None and not self._apart and load.known is None:

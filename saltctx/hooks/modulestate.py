@@ -11,6 +11,7 @@ import weakref
 from salt.utils.decorators import Depends
 
 from ..core import current_job, loading
+from . import installation
 
 _CONTAINERS = (dict, list, set, bytearray, collections.deque)
 _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
@@ -47,20 +48,26 @@ class LoadedModule:
     ``watched`` is what code of the module assigns or fills: globals, caches, defaults, attributes.
     """
 
-    def __init__(self, name, module, answer, functions, tag, watched=None):
+    def __init__(self, name, load, functions, tag):
+        module = load.module
         self.loaded_by = _weak(current_job())
         self.name = name
         self.namespace = module.__name__
         self.module = module
-        self.answer = _plain(answer)
+        self.answer = _plain(load.answer)
+        self.is_custom = load.is_custom
+        self.imports = load.imports
         self.virtual = module.__dict__.get("__virtual__")
         self.path = getattr(module, "__file__", None) or self.namespace
         self.unmet = _has_unmet_dependency(name, module, functions, tag)
-        self.watched = _watched(module) if watched is None else watched
+        self.watched = _watched(module) if load.known is None else load.known.watched
 
     def is_volatile(self, loader):
         """Whether each job is to have an instance of its own."""
-        return self.unmet or self.path in loader._volatile
+        if self.path in loader._volatile:
+            return True
+        # What Salt's own modules depend on is imported or executed; a custom one may look at anything.
+        return self.unmet and (self.is_custom or self.imports[0] != installation.revision())
 
     def answers_otherwise(self, loader):
         """Ask ``__virtual__`` again, as each job did; whether the answer is another than when it was loaded."""
@@ -110,8 +117,8 @@ class Reusable:
         return loaded
 
     def keep(self, path, stamp, revision, loaded):
-        """Let ``loaded`` be found, unless it lacks a dependency or keeps state."""
-        if not loaded.unmet and path not in self._volatile:
+        """Let ``loaded`` be found, unless it keeps state or lacks a dependency that may be anything."""
+        if not (loaded.unmet and loaded.is_custom) and path not in self._volatile:
             with self._lock:
                 self._known[loaded.namespace, path] = (stamp, revision), loaded
 
@@ -138,6 +145,20 @@ def _same(value, content):
 def _plain(answer):
     """What counts of an answer of ``__virtual__``: the reason for a no does not."""
     return answer[0] if isinstance(answer, tuple) and answer else answer
+
+
+def forget_frames(name, tag):
+    """
+    Keep of the frames that ``@depends`` registers what Salt reads of them.
+
+    A frame holds all frames below it, and with them the job that happened to load the module.
+    """
+    for dependents in list(Depends.dependency_dict.get(tag, {}).values()):
+        for key, (frame, params) in list(dependents.items()):
+            if key[0] == name and isinstance(frame, types.FrameType):
+                own = frame.f_globals
+                local = own if frame.f_locals is own else dict(frame.f_locals)
+                dependents[key] = types.SimpleNamespace(f_globals=own, f_locals=local), params
 
 
 def _has_unmet_dependency(name, module, functions, tag):
