@@ -19,10 +19,12 @@ class Options:
     enabled: bool, saltctx runs the minion's jobs.
     freshness: str, how a job finds out whether the loaders are still right. ``stat``: by looking at the
     files they were made from; ``always``: it does not look, every job rebuilds, as in Salt.
+    states: bool, state runs use saltctx's loaders; else they are left to Salt.
     """
 
     enabled: bool = False
     freshness: str = "stat"
+    states: bool = True
 
 
 OFF = Options()
@@ -53,15 +55,15 @@ def parse(value, source="the minion config"):
             raise OptionsError(
                 f"saltctx: unknown key {key!r} in {source}: expected {_listed(_KEYS)}{hint}"
             )
-    enabled = value.get("enabled", True)
-    if not isinstance(enabled, bool):
-        raise OptionsError(f"saltctx: enabled: {enabled!r} in {source}: expected true or false")
-    freshness = value.get("freshness", Options.freshness)
-    if freshness not in FRESHNESS:
+    asked = {"enabled": True, **value}
+    for key in ("enabled", "states"):
+        if not isinstance(asked.get(key, True), bool):
+            raise OptionsError(f"saltctx: {key}: {asked[key]!r} in {source}: expected true or false")
+    if asked.get("freshness", Options.freshness) not in FRESHNESS:
         raise OptionsError(
-            f"saltctx: freshness: {freshness!r} in {source}: expected {_listed(FRESHNESS)}"
+            f"saltctx: freshness: {asked['freshness']!r} in {source}: expected {_listed(FRESHNESS)}"
         )
-    return Options(enabled=enabled, freshness=freshness)
+    return Options(**asked)
 
 
 def disabled_by_environment():

@@ -205,7 +205,7 @@ class Loader(LoaderBase, LazyLoader):
         for directory in appended:
             if directory in sys.path:
                 sys.path.remove(directory)
-        if installation.is_new_to_importers() or appended:
+        if installation.is_new_to_importers():
             importlib.invalidate_caches()
             for directory in self.extra_module_dirs:
                 if sys.path_importer_cache.get(directory, self) is None:

@@ -190,11 +190,12 @@ def left_to_salt(opts):
 
 
 def wanted(opts):
-    """Whether loaders made from these opts are saltctx's."""
+    """Whether the loaders that a job makes for itself from these opts (a state run's) are saltctx's."""
     try:
-        return bool(opts) and options.parse(opts.get("saltctx")).enabled and left_to_salt(opts) is None
+        asked = options.parse(opts.get("saltctx"))
     except (options.OptionsError, AttributeError):
         return False
+    return asked.enabled and asked.states and left_to_salt(opts) is None
 
 
 def active_jobs(minion, opts, activate):

@@ -186,7 +186,10 @@ def install():
     """
 
     def is_not_empty(self):
-        return any(key in self for key in self._local) or any(key in self for key in self._get_all_keys())
+        for value in self._local.values():
+            if value is not _DELETED:
+                return True
+        return any(key in self for key in self._get_all_keys())
 
     deep.add(OptsDict, "__bool__", is_not_empty)
     deep.replace(OptsDict, "__getitem__", lambda original: _getitem)
@@ -225,10 +228,10 @@ def _contains(self, key):
 
 def _deepcopy(self, memo):
     child = OptsDict.from_parent(self, name=f"{self._name}_deepcopy")
-    # C code reads the inherited storage (json): Salt fills it by iterating, which counts all keys first.
-    for key in child._get_all_keys():
-        try:
+    # C code (json) takes an empty inherited storage for an empty dict and asks otherwise: Salt puts every
+    # value there, one is enough.
+    for key in self._local or self._base or self._get_all_keys():
+        if key in child:
             dict.__setitem__(child, key, child[key])
-        except KeyError:
-            pass
+            break
     return child
