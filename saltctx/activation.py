@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 _DIRS = {"modules": [os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")]}
 _lock = threading.RLock()
 _tried = False
+_active = False
 
 refusal = None
 """Why this Salt is not hooked: a str, None where it is or was not tried."""
@@ -31,9 +32,9 @@ def loader_dirs():
 
 def _try_passthroughs():
     global _tried
-    minion = sys.modules.get("salt.minion")
+    salt_minion = sys.modules.get("salt.minion")
     # Half imported, or a process that runs no minion: Salt will ask again.
-    if minion is None or not hasattr(minion, "SProxyMinion"):
+    if salt_minion is None or not hasattr(salt_minion, "SProxyMinion"):
         return
     with _lock:
         if _tried:
@@ -42,9 +43,10 @@ def _try_passthroughs():
         if options.disabled_by_environment():
             return
         try:
-            from .hooks.minion import install_passthroughs
+            from .hooks import minion, schedule
 
-            install_passthroughs(activate)
+            minion.install_passthroughs(activate)
+            schedule.install_passthrough(activate)
         except Exception as exc:
             refuse(exc)
 
@@ -64,6 +66,9 @@ def activate():
 
     Raises compat.UnknownSalt, before anything is hooked, if Salt is not as expected.
     """
+    global _active
+    if _active:
+        return
     with _lock:
         from . import compat
 
@@ -89,3 +94,4 @@ def activate():
         source.install()
         state.install()
         threads.install()
+        _active = True

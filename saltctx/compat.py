@@ -11,6 +11,7 @@ SIGNATURES = {
     "salt.minion.MinionBase.gen_modules": "self, initial_load, context",
     "salt.minion.Minion._load_modules": "self, force_refresh, notify, grains, opts, context",
     "salt.minion.Minion._send_req_sync": "self, load, timeout",
+    "salt.utils.schedule.Schedule.handle_func": "self, multiprocessing_enabled, func, data, jid",
     "salt.loader.lazy.LazyLoader._load_module": "self, name",
     "salt.loader.lazy.LazyLoader._load": "self, key",
     "salt.loader.lazy.LazyLoader._load_all": "self",
@@ -43,11 +44,13 @@ RELIED_ON = {
     "salt.loader.lazy.LazyLoader.__init__": (
         "pack", "inject_globals", "pack_self", "parent_loader", "loaded_base_name", "tag",
     ),
+    "salt.utils.schedule.Schedule.handle_func": "self, multiprocessing_enabled, func, data, jid",
     "salt.loader.lazy.LazyLoader._load_module": (
         "exec_module", "run", "missing_modules", "file_mapping", "loaded_files", "__salt_loader__",
     ),
     "salt.utils.optsdict.OptsDict.__init__": ("_parent", "_local", "_base", "_lock", "_name"),
     "salt.minion.Minion._invoke_execution": ("subprocess_list",),
+    "salt.utils.schedule.Schedule.handle_func": ("functions", "returners", "pack"),
 }
 
 

@@ -34,7 +34,7 @@ def status(opts):
         "gil": gil(),
         "versions": versions(),
         "left_to_salt": [
-            "forking minions (multiprocessing: True)", "proxy minions", "scheduled jobs",
+            "forking minions (multiprocessing: True)", "proxy minions",
         ],
         "generation": None,
         "counts": {},

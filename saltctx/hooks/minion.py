@@ -157,19 +157,6 @@ def _apart_class(cls):
     return type(cls.__name__, (cls,), {"__del__": lambda self: None, "__module__": cls.__module__})
 
 
-def _options(minion, opts):
-    """The Options of this minion as its opts say now; a wrong block is logged once and counts as off."""
-    value = opts.get("saltctx")
-    if not value:
-        return options.OFF
-    try:
-        return options.parse(value, opts.get("conf_file") or "the minion config")
-    except options.OptionsError as exc:
-        if _once(minion, str(exc)):
-            log.error("%s. This minion runs without saltctx.", exc)
-        return options.OFF
-
-
 _said = set()
 _said_lock = threading.Lock()
 
@@ -200,31 +187,49 @@ def wanted(opts):
 
 def active_jobs(minion, opts, activate):
     """The MinionJobs that run this minion's jobs, or None where Salt's own code does."""
-    asked = _options(minion, opts)
-    if not asked.enabled or left_to_salt(opts) is not None:
+    asked = asked_of(minion, opts, activate)
+    if asked is None:
         return None
-    jobs = jobs_of(minion)
-    if jobs is None:
-        jobs = _first_job(minion, activate)
+    jobs = jobs_of(minion) or _first_job(minion)
     if jobs is not None:
         jobs.always = asked.freshness == "always"
     return jobs
 
 
-def _first_job(minion, activate):
-    """Put the deep hooks in and make the minion's MinionJobs; None, with one log line, where that cannot be."""
+def asked_of(owner, opts, activate):
+    """
+    The Options with which saltctx runs the jobs of ``owner``, a Minion or its Schedule; None if it does not.
+
+    The deep hooks are in if it does. What stands against it is logged once, and Salt's own code runs.
+    """
+    value = opts.get("saltctx")
+    if not value:
+        return None
+    try:
+        asked = options.parse(value, opts.get("conf_file") or "the minion config")
+        if not asked.enabled or left_to_salt(opts) is not None:
+            return None
+        activate()
+    except Exception as exc:
+        if _once(owner, str(exc)):
+            log.error("saltctx is not used by minion %s: %s", opts.get("id"), exc)
+        return None
+    return asked
+
+
+def _first_job(minion):
     with _said_lock:
         jobs = jobs_of(minion)
-        if jobs is None:
-            try:
-                activate()
-                jobs = minion._saltctx_jobs = MinionJobs(minion)
-            except Exception as exc:
-                jobs = None
-                reason = exc
-    if jobs is None and _once(minion, "activate"):
+        if jobs is not None:
+            return jobs
+        try:
+            jobs = minion._saltctx_jobs = MinionJobs(minion)
+            return jobs
+        except Exception as exc:
+            reason = exc
+    if _once(minion, "jobs"):
         log.error("saltctx is not used by minion %s: %s", minion.opts.get("id"), reason)
-    return jobs
+    return None
 
 
 def install_passthroughs(activate):
