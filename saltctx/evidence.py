@@ -23,6 +23,8 @@ class FileEvidence:
 
     def add_directory(self, path):
         """Call before reading the directory. One that does not exist counts too."""
+        if path in self._listings:
+            return
         self._stamps.add(path)
         listing = _listing(path)
         with self._lock:

@@ -18,7 +18,7 @@ from salt.loader.lazy import (
 )
 from salt.utils.optsdict import safe_opts_copy
 
-from ..core import FileStamps, LoadedFunction, LoaderBase, bind, current_job, loading
+from ..core import LoadedFunction, LoaderBase, bind, current_job, loading
 from . import context, deep, helpers, installation, scans, source
 from .modulestate import LoadedModule, Refusal, forget_frames, reusable
 from .optsdict import job_dict, job_opts
@@ -119,7 +119,7 @@ class Loader(LoaderBase, LazyLoader):
             self.pack["__context__"] = generation.context
 
     def _refresh_file_mapping(self):
-        if self._scan is not None and self._scan.stamps.suspects() is None:
+        if self._scan is not None and self._scan.holds():
             return
         if self._files is not None:
             for directory in self.module_dirs:

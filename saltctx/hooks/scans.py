@@ -5,7 +5,7 @@ import importlib.util
 import os
 import threading
 
-from ..core import FileStamps
+from ..evidence import FileEvidence
 
 KEPT = 256
 
@@ -17,15 +17,15 @@ _sources = set()
 
 class Scan:
     """
-    What Salt's scan of a loader's directories found, and the stamps of what it looked at.
+    What Salt's scan of a loader's directories found, and the evidence of what it looked at.
 
-    found: (file_mapping, suffix_map, suffix_order). packages: list of str, the directories that are modules.
+    packages: list of str, the directories that are modules.
     """
 
     def __init__(self, loader, look):
-        self.stamps = FileStamps()
+        self._files = FileEvidence()
         for directory in loader.module_dirs:
-            self.stamps.add(directory)
+            self._files.add_directory(directory)
         look()
         mapping = loader.file_mapping
         self.packages = []
@@ -39,8 +39,12 @@ class Scan:
         for directory in loader.module_dirs:
             # A directory becomes a module when it gets an __init__ file; its parent does not tell.
             for package in _directories(directory):
-                self.stamps.add(package)
+                self._files.add_directory(package)
         self._found = dict(mapping), dict(loader.suffix_map), list(loader.suffix_order)
+
+    def holds(self):
+        """Whether the directories still list what the scan found."""
+        return self._files.changed() is None
 
     def give(self, loader):
         """Set on the loader what the scan itself would set."""
@@ -54,12 +58,12 @@ def refresh(loader, look):
     """
     Bring the loader's ``file_mapping`` up to date; ``look()`` is Salt's own scan. Returns the Scan.
 
-    A scan counts while its directories look the same; one with a stamp too young to tell does not.
+    A scan counts while its directories list the same names.
     """
     key = _key(loader)
     with _lock:
         scan = _scans.get(key)
-    if scan is not None and scan.stamps.suspects() is None:
+    if scan is not None and scan.holds():
         scan.give(loader)
         return scan
     scan = Scan(loader, look)
