@@ -553,7 +553,7 @@ class LoadedFunction:
         return self._func if self._own else self.loader._dict.get(self.name, self._func)
 
     def __getattr__(self, name):
-        if name in ("_func", "_own", "_job", "loader", "name"):
+        if name in ("_func", "_own", "_job", "func", "loader", "name"):
             raise AttributeError(name)
         return getattr(self.func, name)
 
@@ -703,7 +703,7 @@ class FileStamps:
         return taken[1]
 
     def suspects(self):
-        """The paths that look otherwise than stamped, or whose stamp is young: a list of str, None if there are none."""
+        """The paths that look otherwise than stamped, or whose stamp is young: a list of str, or None."""
         with self._lock:
             stamps = list(self._stamps.items())
         found = [path for path, (stamp, young) in stamps if young or self._take(path)[0] != stamp]

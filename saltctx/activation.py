@@ -7,15 +7,15 @@ Salt calls :func:`loader_dirs` in every process that builds loaders, about twent
 import logging
 import os
 import sys
-import threading
 
 from . import options
+from .forksafe import ForkSafeLock
 from .hooks import deep, passthroughs
 
 log = logging.getLogger(__name__)
 
 _DIRS = {"modules": [os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")]}
-_lock = threading.RLock()
+_lock = ForkSafeLock()
 _tried = False
 _active = False
 

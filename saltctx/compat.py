@@ -44,7 +44,6 @@ RELIED_ON = {
     "salt.loader.lazy.LazyLoader.__init__": (
         "pack", "inject_globals", "pack_self", "parent_loader", "loaded_base_name", "tag",
     ),
-    "salt.utils.schedule.Schedule.handle_func": "self, multiprocessing_enabled, func, data, jid",
     "salt.loader.lazy.LazyLoader._load_module": (
         "exec_module", "run", "missing_modules", "file_mapping", "loaded_files", "__salt_loader__",
     ),

@@ -2,9 +2,9 @@
 
 import hashlib
 import os
-import threading
 
 from .core import FileStamps
+from .forksafe import ForkSafeLock
 
 
 class FileEvidence:
@@ -17,7 +17,7 @@ class FileEvidence:
 
     def __init__(self):
         self._stamps = FileStamps()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._listings = {}
         self._digests = {}
 
@@ -70,7 +70,7 @@ class FileEvidence:
 
 
 def _listing(path):
-    """The names that a loader could take for modules; what an editor or Python itself leaves there is not among them."""
+    """The names that a loader could take for modules: not what an editor or Python itself leaves there."""
     try:
         names = os.listdir(path)
     except OSError:

@@ -1,9 +1,9 @@
 """Generations of a minion's loaders: built whole, adopted while the evidence holds, replaced whole."""
 
-import threading
 import time
 
 from .evidence import FileEvidence
+from .forksafe import ForkSafeLock
 
 
 class Generation:
@@ -43,7 +43,7 @@ class Generations:
         self._context = context
         self._report = report
         # Re-entrant: what a resource's init() does while a generation is built may reload modules.
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self._numbers = 0
         self._forgotten = False
         # Known for longer than a generation lives: a module does not change its habits with an edit elsewhere.

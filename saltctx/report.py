@@ -1,8 +1,9 @@
 """What saltctx did for a minion: counters, and the last reasons in a person's words."""
 
 import collections
-import threading
 import time
+
+from .forksafe import ForkSafeLock
 
 KEPT_REASONS = 50
 
@@ -14,7 +15,7 @@ class Report:
     """
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._counts = collections.Counter()
         self._reasons = collections.deque(maxlen=KEPT_REASONS)
         self._logged = set()
@@ -43,7 +44,7 @@ class Report:
             return dict(self._counts)
 
     def reasons(self):
-        """The kept reasons, oldest first: a list of {"at": seconds since the epoch, "generation": int or None, "reason": str}."""
+        """The kept reasons, oldest first: [{"at": seconds since the epoch, "generation": int or None, "reason": str}]."""
         with self._lock:
             return [
                 {"at": at, "generation": generation, "reason": text}

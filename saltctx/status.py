@@ -2,14 +2,14 @@
 
 import platform
 import sys
-import threading
 import time
 import weakref
 
 from . import __version__, activation, compat, core, options
+from .forksafe import ForkSafeLock
 
 _minions = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def register(jobs):

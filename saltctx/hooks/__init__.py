@@ -7,8 +7,8 @@ for saltctx; *deep hooks* are put in when the first such minion of a process sta
 """
 
 import functools
-import threading
 
+from ..forksafe import ForkSafeLock
 
 _ABSENT = object()
 
@@ -17,7 +17,7 @@ class Hooks:
     """Replaced attributes of Salt, and what was there before. Safe in any thread."""
 
     def __init__(self):
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self._replaced = {}
         self._items = []
 

@@ -3,11 +3,11 @@
 import importlib.util
 import os
 import sys
-import threading
 
 from ..evidence import FileEvidence
+from ..forksafe import ForkSafeLock
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _helpers = {}
 _changes = 0
 

@@ -2,11 +2,11 @@
 
 import os
 import sys
-import threading
 
 from ..core import FileStamps
+from ..forksafe import ForkSafeLock
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _stamps = FileStamps()
 _revision = 0
 _told_importers = 0

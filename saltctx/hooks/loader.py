@@ -19,6 +19,7 @@ from salt.loader.lazy import (
 from salt.utils.optsdict import safe_opts_copy
 
 from ..core import LoadedFunction, LoaderBase, bind, current_job, loading
+from ..forksafe import ForkSafeLock
 from . import context, deep, helpers, installation, scans, source
 from .modulestate import LoadedModule, Refusal, forget_frames, reusable
 from .optsdict import job_dict, job_opts
@@ -117,6 +118,10 @@ class Loader(LoaderBase, LazyLoader):
         super().__init__(module_dirs, opts, *args, **kwargs)
         if generation is not None and not self.pack["__context__"]:
             self.pack["__context__"] = generation.context
+
+    def _get_lock(self):
+        # Salt's is one that a state run's fork leaves taken, if another job is just loading a module.
+        return ForkSafeLock()
 
     def _refresh_file_mapping(self):
         if self._scan is not None and self._scan.holds():

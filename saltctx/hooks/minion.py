@@ -5,13 +5,13 @@ import concurrent.futures
 import contextvars
 import functools
 import logging
-import threading
 
 from salt.exceptions import SaltReqTimeoutError
 from salt.minion import Minion, MinionBase
 
 from .. import options, status
 from ..core import Job, JobContext
+from ..forksafe import ForkSafeLock
 from ..generation import Generations
 from ..report import Report
 from . import deep, passthroughs
@@ -151,14 +151,14 @@ def _add_module_dirs(opts, files):
             files.add_directory(f"{base}/_{kind}")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _apart_class(cls):
     """``cls`` without its ``__del__``: what the instance holds belongs to the minion."""
     return type(cls.__name__, (cls,), {"__del__": lambda self: None, "__module__": cls.__module__})
 
 
 _said = set()
-_said_lock = threading.Lock()
+_said_lock = ForkSafeLock()
 
 
 def _once(minion, text):

@@ -4,13 +4,13 @@ import collections
 import copy
 import dis
 import functools
-import threading
 import types
 import weakref
 
 from salt.utils.decorators import Depends
 
 from ..core import current_job, loading
+from ..forksafe import ForkSafeLock
 from . import installation
 
 _CONTAINERS = (dict, list, set, bytearray, collections.deque)
@@ -97,7 +97,7 @@ class Reusable:
     """
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._known = {}
         self._volatile = set()
 

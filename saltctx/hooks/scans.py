@@ -3,13 +3,13 @@
 import collections
 import importlib.util
 import os
-import threading
 
 from ..evidence import FileEvidence
+from ..forksafe import ForkSafeLock
 
 KEPT = 256
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _scans = collections.OrderedDict()
 # Source files that were modules: what Python leaves of one in __pycache__ is no module once it is gone.
 _sources = set()

@@ -3,18 +3,18 @@
 import importlib.machinery
 import importlib.util
 import os
-import threading
 import time
 
 import salt.loader.lazy
 from salt.loader.lazy import MODULE_KIND_SOURCE
 
+from ..forksafe import ForkSafeLock
 from . import deep
 
 TICK_NS = 50_000_000
 COARSE_NS = 2_000_000_000
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _codes = {}
 
 
