@@ -66,16 +66,23 @@ def activate():
 
     Raises compat.UnknownSalt, before anything is hooked, if Salt is not as expected.
     """
-    global _active
+    global _active, refusal
     if _active:
         return
     with _lock:
         from . import compat
 
-        compat.require()
+        if refusal is not None:
+            raise compat.UnknownSalt(refusal)
+        try:
+            compat.require()
+        except compat.UnknownSalt as exc:
+            refusal = str(exc)
+            raise
         from .hooks import (
             args,
             context,
+            crypt,
             entrypoints,
             loader,
             minion,
@@ -89,6 +96,7 @@ def activate():
         loader.install(minion.wanted)
         minion.install()
         args.install()
+        crypt.install()
         entrypoints.install()
         optsdict.install()
         source.install()

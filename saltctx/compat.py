@@ -22,6 +22,7 @@ SIGNATURES = {
     "salt.loader.lazy.global_injector_decorator": "inject_globals",
     "salt.loader.context.LoaderContext.named_context": "self, name, default, ctx_class",
     "salt.loader.context.NamedLoaderContext.value": "self",
+    "salt.crypt.PrivateKey.__init__": "self, key_bytes, passphrase",
     "salt.state.get_accumulator_dir": "cachedir",
     "salt.utils.args.get_function_argspec": "func, is_class_method",
     "salt.utils.entrypoints.iter_entry_points": "group, name",

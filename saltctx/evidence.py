@@ -75,7 +75,9 @@ def _listing(path):
         names = os.listdir(path)
     except OSError:
         return None, ()
-    return True, tuple(sorted(name for name in names if name[0] not in "_." and name[-1] != "~"))
+    return True, tuple(sorted(
+        name for name in names if (name[0] not in "_." or name.startswith("__init__.")) and name[-1] != "~"
+    ))
 
 
 def _difference(before, after):

@@ -44,7 +44,7 @@ class Report:
             return dict(self._counts)
 
     def reasons(self):
-        """The kept reasons, oldest first: [{"at": seconds since the epoch, "generation": int or None, "reason": str}]."""
+        """The kept reasons, oldest first: [{"at": epoch seconds, "generation": int or None, "reason": str}]."""
         with self._lock:
             return [
                 {"at": at, "generation": generation, "reason": text}

@@ -9,6 +9,7 @@ from ..forksafe import ForkSafeLock
 
 _lock = ForkSafeLock()
 _helpers = {}
+_searched = set()
 _changes = 0
 
 
@@ -18,6 +19,10 @@ def imported(before, directories, loaded_base_name):
 
     Returns the paths, a list of str, of all the helpers known there.
     """
+    if not _searched.issuperset(directories):
+        # What was imported from there before saltctx was switched on counts too.
+        _searched.update(directories)
+        before = frozenset()
     for name in set(sys.modules) - before:
         path = getattr(sys.modules.get(name), "__file__", None)
         if path and not name.startswith(loaded_base_name) and _under(path, directories):

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextvars
 import functools
 import logging
+import sys
 
 from salt.exceptions import SaltReqTimeoutError
 from salt.minion import Minion, MinionBase
@@ -46,6 +47,7 @@ class MinionJobs:
             functools.partial(_build, minion), functools.partial(JobContext, False), self.report
         )
         self.always = False
+        self.enabled = True
         watch(minion.opts)
         process_hook.hook(minion)
         status.register(self)
@@ -85,8 +87,14 @@ class MinionJobs:
 
 
 def jobs_of(minion):
-    """The MinionJobs of a minion that runs on saltctx, or None."""
+    """The MinionJobs of a minion that ran a job on saltctx, or None."""
     return vars(minion).get("_saltctx_jobs")
+
+
+def _enabled_jobs(minion):
+    """The MinionJobs of a minion whose last job started with saltctx switched on, or None."""
+    jobs = jobs_of(minion)
+    return jobs if jobs is not None and jobs.enabled else None
 
 
 def _build(minion, generation):
@@ -98,6 +106,9 @@ def _build(minion, generation):
     opts = minion.opts
     changes = opts.changes
     _add_module_dirs(opts, generation.files)
+    for path in filter(None, sys.path):
+        # A package that is installed there may bring loader directories of its own.
+        generation.files.add_directory(path)
     apart = object.__new__(_apart_class(type(minion)))
     vars(apart).update(vars(minion))
     with making_for(generation):
@@ -188,10 +199,14 @@ def wanted(opts):
 def active_jobs(minion, opts, activate):
     """The MinionJobs that run this minion's jobs, or None where Salt's own code does."""
     asked = asked_of(minion, opts, activate)
+    jobs = jobs_of(minion)
     if asked is None:
+        if jobs is not None:
+            jobs.enabled = False
         return None
-    jobs = jobs_of(minion) or _first_job(minion)
+    jobs = jobs or _first_job(minion)
     if jobs is not None:
+        jobs.enabled = True
         jobs.always = asked.freshness == "always"
     return jobs
 
@@ -203,7 +218,7 @@ def asked_of(owner, opts, activate):
     The deep hooks are in if it does. What stands against it is logged once, and Salt's own code runs.
     """
     value = opts.get("saltctx")
-    if not value:
+    if value is None or value is False:
         return None
     try:
         asked = options.parse(value, opts.get("conf_file") or "the minion config")
@@ -253,7 +268,7 @@ def install():
 
     def make_gen_modules(original):
         def gen_modules(self, initial_load=False, context=None):
-            jobs = jobs_of(self)
+            jobs = _enabled_jobs(self)
             if jobs is None or initial_load or context is not None or making_stock():
                 return original(self, initial_load=initial_load, context=context)
             if _begun.get() is jobs:
@@ -267,7 +282,7 @@ def install():
 
     def make_load_modules(original):
         def _load_modules(self, force_refresh=False, notify=False, grains=None, opts=None, context=None):
-            jobs = jobs_of(self)
+            jobs = _enabled_jobs(self)
             if jobs is None or context is not None:
                 return original(self, force_refresh, notify, grains, opts, context)
             refresh = jobs.generations.apart()
@@ -278,7 +293,7 @@ def install():
 
     def make_send(original):
         def _send_req_sync(self, load, timeout):
-            if jobs_of(self) is None or not _is_reachable(self.io_loop):
+            if _enabled_jobs(self) is None or not _is_reachable(self.io_loop):
                 return original(self, load, timeout)
             return _send_through_loop(self, load, timeout)
 

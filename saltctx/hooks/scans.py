@@ -19,7 +19,7 @@ class Scan:
     """
     What Salt's scan of a loader's directories found, and the evidence of what it looked at.
 
-    packages: list of str, the directories that are modules.
+    packages: list of str, the directories inside them, which are modules or may become some.
     """
 
     def __init__(self, loader, look):
@@ -30,9 +30,7 @@ class Scan:
         mapping = loader.file_mapping
         self.packages = []
         for name, (path, suffix, _) in list(mapping.items()):
-            if suffix == "":
-                self.packages.append(path)
-            elif suffix == ".py":
+            if suffix == ".py":
                 _sources.add(path)
             elif suffix == ".pyc" and _is_left_over(path):
                 del mapping[name]
@@ -40,6 +38,7 @@ class Scan:
             # A directory becomes a module when it gets an __init__ file; its parent does not tell.
             for package in _directories(directory):
                 self._files.add_directory(package)
+                self.packages.append(package)
         self._found = dict(mapping), dict(loader.suffix_map), list(loader.suffix_order)
 
     def holds(self):

@@ -52,10 +52,11 @@ def stamp(path):
 
 
 def _stamp(path):
-    stat = os.stat(path)
+    stat, link = os.stat(path), os.lstat(path)
     return (
         (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino, stat.st_dev),
-        max(stat.st_mtime_ns, stat.st_ctime_ns),
+        # A link's own time is that of its last swap.
+        max(stat.st_mtime_ns, stat.st_ctime_ns, link.st_ctime_ns),
     )
 
 
