@@ -1,0 +1,191 @@
+"""The checks of saltctx, each in an environment of its own: `nox -l` lists them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4"
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "stubtest", "tests-3.11"]
+
+ROOT = Path(__file__).parent
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+DEFAULT = os.environ.get("SALTCTX_DEFAULT_PYTHON", "3.11")
+SALTS = ["3008.4"]
+
+TOOLS = ["pytest", "pytest-timeout", "hypothesis", "psutil", "PyYAML"]
+# Without the GIL there is no cryptography: Salt comes without its dependencies, and an in-process minion needs these.
+SALT_WITHOUT_GIL = [
+    "PyYAML", "certifi", "croniter", "distro", "importlib-metadata", "jinja2", "jmespath", "looseversion", "msgpack",
+    "networkx", "opentelemetry-api", "packaging", "python-dateutil", "requests", "tornado", "xxhash",
+]  # fmt: skip
+BINARY_ONLY = ["--only-binary=:all:", "hypothesis", "psutil", "pyzmq"]
+
+# One release: what it makes of the same file changes from one to the next.
+CLANG_FORMAT = "clang-format==19.1.7"
+
+STRICT_BUILD = {"SALTCTX_WERROR": "1", "SALTCTX_REQUIRE_EXTENSION": "1"}
+SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+
+
+def find_pythons() -> None:
+    """Put pyenv's interpreters ahead of its shims, which answer only for the versions that are switched on."""
+    found = []
+    for python in PYTHONS:
+        found += sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python{python}"))[-1:]
+    os.environ["PATH"] = os.pathsep.join([*(str(path.parent) for path in found), os.environ["PATH"]])
+
+
+find_pythons()
+# Below the checkout's root a subprocess of a test would import the checkout, not what is installed (3.11 and later).
+os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def folders(*names: str) -> list[str]:
+    return [name for name in names if (ROOT / name).is_dir()]
+
+
+def sdist(session: nox.Session) -> Path:
+    """An sdist of the checkout: the sessions test what would be shipped, and leave no build folder here."""
+    session.install("build")
+    out = Path(session.create_tmp()) / "sdist"
+    shutil.rmtree(out, ignore_errors=True)
+    session.run("python", "-m", "build", "--quiet", "--sdist", "--outdir", str(out), str(ROOT))
+    (archive,) = out.glob("*.tar.gz")
+    return archive
+
+
+def install_saltctx(session: nox.Session, **env: str) -> None:
+    # pip would take a wheel of the same version and path from its cache, whatever the sdist holds now.
+    session.install("--no-cache-dir", "--no-deps", str(sdist(session)), env={**STRICT_BUILD, **env})
+
+
+def install(session: nox.Session, salt: str = SALTS[-1], *tools: str) -> None:
+    session.install(f"salt=={salt}", *TOOLS, *tools)
+    install_saltctx(session)
+
+
+@nox.session(python=PYTHONS)
+@nox.parametrize("salt", SALTS, ids=SALTS)
+def tests(session: nox.Session, salt: str) -> None:
+    """Unit and functional tests."""
+    install(session, salt)
+    session.run("pytest", *(session.posargs or folders("tests/unit", "tests/functional", "tests/stress")))
+
+
+@nox.session(python=False)
+def tests_nogil(session: nox.Session) -> None:
+    """Unit, functional and stress tests on a Python without the GIL, which is built first if need be."""
+    built = session.run(str(ROOT / ".ci/build-python-nogil"), external=True, silent=True)
+    python = str(built).strip().splitlines()[-1]
+    venv = Path(session.create_tmp()).resolve() / "venv"
+    session.run(python, "-m", "venv", "--clear", str(venv), external=True)
+
+    def run(*args: str, **env: str) -> None:
+        session.run(str(venv / "bin/python"), *args, external=True, env=env)
+
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*pip, "--no-deps", f"salt=={SALTS[-1]}")
+    run(*pip, *SALT_WITHOUT_GIL, "pytest", "pytest-timeout", "build")
+    run(*pip, *BINARY_ONLY)
+    out = venv.parent / "sdist"
+    shutil.rmtree(out, ignore_errors=True)
+    run("-m", "build", "--quiet", "--sdist", "--outdir", str(out), str(ROOT))
+    (archive,) = out.glob("*.tar.gz")
+    run(*pip, "--no-cache-dir", "--no-deps", str(archive), **STRICT_BUILD)
+    # -P: the checkout has the same package, without an extension for this Python.
+    check = "import sys, saltctx._core, salt.minion; assert not sys._is_gil_enabled(), 'an import took the GIL'"
+    run("-P", "-c", check)
+    run("-P", "-m", "pytest", *(session.posargs or folders("tests/unit", "tests/functional", "tests/stress")))
+
+
+@nox.session(python=DEFAULT)
+def integration(session: nox.Session) -> None:
+    """Tests against a real master and a real minion on loopback."""
+    install(session)
+    session.run("pytest", "tests/integration", *session.posargs)
+
+
+@nox.session(python=DEFAULT)
+def sanitizers(session: nox.Session) -> None:
+    """Unit and stress tests of a debug build, under the address and undefined-behaviour sanitizers."""
+    session.install(f"salt=={SALTS[-1]}", *TOOLS)
+    install_saltctx(session, SALTCTX_DEBUG="1", SALTCTX_CFLAGS=SANITIZE, SALTCTX_LDFLAGS=SANITIZE)
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
+    session.run(
+        "pytest",
+        *("-o", "timeout=300", "-o", "faulthandler_timeout=400"),
+        *(session.posargs or folders("tests/unit", "tests/stress")),
+        env={
+            "LD_PRELOAD": asan.strip(),
+            # Python's own allocator would hide what happens inside its arenas.
+            "PYTHONMALLOC": "malloc",
+            # Leaks have tests of their own: the interpreter keeps memory until it ends.
+            "ASAN_OPTIONS": "detect_leaks=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        },
+    )
+
+
+@nox.session(python=DEFAULT)
+def stubtest(session: nox.Session) -> None:
+    """The stubs against the compiled module."""
+    session.install("mypy")
+    install_saltctx(session)
+    session.cd(session.create_tmp())
+    session.run("stubtest", "saltctx._core", *session.posargs)
+
+
+@nox.session(python=DEFAULT)
+def wheel(session: nox.Session) -> None:
+    """A wheel from the sdist, in an empty environment: it holds what it must and nothing else."""
+    archive = sdist(session)
+    out = Path(session.create_tmp()).resolve() / "wheel"
+    shutil.rmtree(out, ignore_errors=True)
+    pip = ("python", "-m", "pip", "wheel", "--no-cache-dir", "--no-deps")
+    session.run(*pip, "-w", str(out), str(archive), env=STRICT_BUILD)
+    (built,) = out.glob("*.whl")
+    session.install("--force-reinstall", "--no-deps", str(built))
+    session.run("python", str(ROOT / "tests/check_wheel.py"), str(built))
+
+
+@nox.session(python=DEFAULT)
+def lint(session: nox.Session) -> None:
+    """Style of the Python."""
+    session.install("ruff")
+    session.run("ruff", "check", ".")
+
+
+@nox.session(python=DEFAULT)
+def lint_c(session: nox.Session) -> None:
+    """Style of the C; where it differs for good reason, `clang-format off` says so in the file."""
+    session.install(CLANG_FORMAT)
+    session.run("clang-format", "--dry-run", "--Werror", *sorted(str(path) for path in (ROOT / "src").glob("*.[ch]")))
+
+
+@nox.session(python=DEFAULT)
+def docs(session: nox.Session) -> None:
+    """The documentation; a warning is an error."""
+    session.install("furo", "myst-parser", "sphinx")
+    session.run("sphinx-build", "-q", "-W", "-b", "html", "docs", "docs/_build")
+
+
+@nox.session(python=DEFAULT)
+def demo(session: nox.Session) -> None:
+    """The same jobs on a real minion, stock and with saltctx."""
+    install(session, SALTS[-1], "rich", "matplotlib")
+    session.run("python", "bench/demo.py", *session.posargs)
+
+
+@nox.session(python=DEFAULT)
+def bench(session: nox.Session) -> None:
+    """Every measurement there is, stock against saltctx."""
+    install(session, SALTS[-1], "rich")
+    for script in sorted((ROOT / "bench").glob("*.py")):
+        if script.name in ("real.py", "inprocess.py"):
+            session.run("python", str(script), *session.posargs)
