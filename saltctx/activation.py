@@ -60,9 +60,12 @@ def refuse(exc):
     log.error("saltctx does not know this Salt and stays off: %s", exc)
 
 
-def activate():
+def activate(wanted=None):
     """
     Put the deep hooks in, once a process, for a minion that asked for saltctx.
+
+    wanted(opts): whether a loader that is made of these opts outside any generation is saltctx's; those of a
+    minion that asked for it are, unless another rule is given.
 
     Raises compat.UnknownSalt, before anything is hooked, if Salt is not as expected.
     """
@@ -93,7 +96,7 @@ def activate():
         )
 
         context.install()
-        loader.install(minion.wanted)
+        loader.install(wanted or minion.wanted)
         minion.install()
         args.install()
         crypt.install()

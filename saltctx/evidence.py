@@ -20,6 +20,7 @@ class FileEvidence:
         self._lock = ForkSafeLock()
         self._listings = {}
         self._digests = {}
+        self._changed = None
 
     def add_directory(self, path):
         """Call before reading the directory. One that does not exist counts too."""
@@ -38,15 +39,14 @@ class FileEvidence:
                 self._digests.setdefault(path, digest)
 
     def changed(self):
-        """None while all is as it was, else what is not: a reason for a person, str."""
-        suspects = self._stamps.suspects()
-        if suspects is None:
-            return None
-        for path in suspects:
-            reason = self._second_look(path)
-            if reason is not None:
-                return reason
-        return None
+        """None while all is as it was, else what is not: a reason for a person, str, the same from then on."""
+        if self._changed is None:
+            for path in self._stamps.suspects() or ():
+                # A second look takes a new stamp, which would find nothing the next time.
+                self._changed = self._second_look(path)
+                if self._changed is not None:
+                    break
+        return self._changed
 
     def _second_look(self, path):
         with self._lock:

@@ -1,5 +1,7 @@
 """``salt.utils.entrypoints``: installed packages are searched again when an installation changed, not by the clock."""
 
+import inspect
+
 import salt.utils.entrypoints
 
 from . import deep, installation
@@ -16,7 +18,7 @@ def install():
             known = _known.get((group, name))
             if known is None or known[0] != revision:
                 # Salt's own memory, of half a second, may be older than the change.
-                known = _known[group, name] = revision, original.__wrapped__(group, name)
+                known = _known[group, name] = revision, inspect.unwrap(original)(group, name)
             return list(known[1])
 
         return iter_entry_points

@@ -22,7 +22,7 @@ from ..core import LoadedFunction, LoaderBase, bind, current_job, loading
 from ..forksafe import ForkSafeLock
 from . import context, deep, helpers, installation, scans, source
 from .modulestate import LoadedModule, Refusal, forget_frames, reusable
-from .optsdict import job_dict, job_opts
+from .optsdict import job_dict, job_opts, unwrapped
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Loader(LoaderBase, LazyLoader):
         self._scan = None
         self._refused = {}
         self._modules = {}
-        self._apart = False
+        self._apart = None
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
         if generation is not None and not self.pack["__context__"]:
@@ -135,24 +135,43 @@ class Loader(LoaderBase, LazyLoader):
                 self._files.add_directory(package)
 
     def _load_missing(self, key):
-        """Load and return ``key`` as LazyDict.__getitem__ does; a module that said no is asked again by each job."""
-        if self.shared and isinstance(key, str):
-            self._forget_refusals(key.partition(".")[0])
+        """Load and return ``key`` as LazyDict.__getitem__ does."""
         if not self._load(key):
             log.debug("Could not LazyLoad %s: %s", key, self.missing_fun_string(key))
             raise KeyError(key)
         log.debug("LazyLoaded %s", key)
         return self._dict[key]
 
-    def _forget_refusals(self, module):
+    def _load_all(self):
+        """As Salt's; each job that lists all functions asks again what may have another answer now."""
+        job = current_job() if self.shared else None
+        if job is not None:
+            self._ask_again(None, job)
+        super()._load_all()
+        if self.shared:
+            self.loaded = False
+
+    def _ask_again(self, module, job):
+        """
+        Ask what another job loaded, or was refused, and what may stand for ``module`` (any for None).
+
+        Returns what the job has an instance of its own of: a list of {key: function}.
+        """
+        self._forget_refusals(module, job)
+        return [
+            self._use(known, job) for known in list(self._modules.values())
+            if known.loaded_by() is not job and known.may_be(module)
+        ]
+
+    def _forget_refusals(self, module, job):
         """Let files that said no to an earlier job, and may stand for ``module``, be loaded again."""
-        job = current_job()
-        if job is None or not self._refused:
+        if not self._refused:
             return
         with self._lock:
             for name, refusal in list(self._refused.items()):
                 if refusal.by() is job or not refusal.may_be(module):
                     continue
+                self.loaded = False
                 del self._refused[name]
                 self.loaded_files.discard(name)
                 for missing in refusal.missing:
@@ -164,7 +183,9 @@ class Loader(LoaderBase, LazyLoader):
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
         load = _Loading(path, suffix)
-        if load.stamp is not None and not self._apart:
+        if self._apart is not None:
+            load.known = self._apart.get(namespace)
+        elif load.stamp is not None:
             load.known = reusable.find(namespace, path, load.stamp, load.imports)
         if load.known is not None:
             sys.modules[namespace] = load.module = load.known.module
@@ -187,7 +208,9 @@ class Loader(LoaderBase, LazyLoader):
         known = LoadedModule(name, load, self._dict, self.tag)
         if self.shared:
             self._modules[known.namespace] = known
-        if load.stamp is not None and not self._apart and load.known is None:
+        if self._apart is not None:
+            self._apart.setdefault(known.namespace, known)
+        elif load.stamp is not None and load.known is None:
             reusable.keep(path, load.stamp, load.imports, known)
 
     def _load_and_note_helpers(self, name, path, load):
@@ -246,6 +269,7 @@ class Loader(LoaderBase, LazyLoader):
             if load.known is not None:
                 return None
             load.module = args[0]
+            _func_or_method = source.trustworthy(_func_or_method.__self__).exec_module
         result = super().run(_without_load, _func_or_method, args, kwargs)
         if name == "__virtual__":
             load.answer = result
@@ -255,12 +279,36 @@ class Loader(LoaderBase, LazyLoader):
         """What a rebuild gave a job for free, for the one module it is about to use."""
         if not isinstance(key, str):
             return None
-        func = self._dict.get(key)
-        known = self._modules.get(getattr(func, "__module__", None))
-        if known is None:
-            return None
         job = current_job()
-        _, used = job.uses[id(self)]
+        module = key.partition(".")[0]
+        known = self._modules.get(getattr(self._dict.get(key), "__module__", None))
+        if known is not None:
+            own = self._use(known, job)
+            if known.loaded_by() is not job and self._has_better(module, job):
+                self._unload(known)
+            if key in own or key in self._dict:
+                return own.get(key)
+        if key not in self._dict:
+            for own in self._ask_again(module, job):
+                if key in own:
+                    return own[key]
+        return None
+
+    def _has_better(self, module, job):
+        """Whether a file that Salt would rather load for ``module``, and that said no to another job, says yes now."""
+        if not self._refused:
+            return False
+        _, used = job.uses.setdefault(id(self), (self, {}))
+        refusals = [
+            refusal for refusal in list(self._refused.values())
+            if refusal.by() is not job and refusal.is_of(module) and refusal not in used
+        ]
+        used.update(dict.fromkeys(refusals, _SHARED))
+        return any(refusal.says_yes(self) for refusal in refusals)
+
+    def _use(self, known, job):
+        """The functions that the job has of its own of a module, {} if it shares the loader's."""
+        _, used = job.uses.setdefault(id(self), (self, {}))
         own = used.get(known)
         if own is None:
             if known.loaded_by() is job or not known.is_volatile(self):
@@ -268,8 +316,8 @@ class Loader(LoaderBase, LazyLoader):
                 if known.loaded_by() is not job and known.answers_otherwise(self):
                     self._unload(known)
             else:
-                own = used.setdefault(known, self._private(known))
-        return own.get(key)
+                own = used.setdefault(known, self._private(known, job))
+        return own
 
     def _unload(self, known):
         """Forget a module whose ``__virtual__`` has another answer now; the lookup under way loads it again."""
@@ -289,13 +337,14 @@ class Loader(LoaderBase, LazyLoader):
             self.loaded_files.discard(known.name)
             self.loaded = False
 
-    def _private(self, known):
+    def _private(self, known, job):
         """The functions of an instance of the module for one job alone: {key: function}."""
         apart = LoaderBase.__new__(Loader)
         vars(apart).update(vars(self))
         apart.pack, apart.pack_self, apart.inject_globals = self.pack, self.pack_self, self.inject_globals
         apart.module_opts = self.module_opts
-        apart._apart = True
+        # The job's other loaders of this kind use the same instance.
+        apart._apart = job.views.setdefault(id(reusable), (reusable, {}))[1]
         apart.shared, apart._files, apart._modules, apart._refused = False, None, {}, {}
         apart.loaded_files, apart.loaded_modules, apart.missing_modules = set(), set(), {}
         apart._dict, apart.loaded, apart._lock = {}, True, self._get_lock()
@@ -375,10 +424,16 @@ def view_opts(loader, value):
 
 
 def view_dict(name):
-    """A job's own view of the pillar or grains of a shared loader."""
+    """A job's own view of the pillar or grains of a shared loader: one for all loaders that share them."""
 
     def view(loader, value):
-        return job_dict(value, name) if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        shared = unwrapped(value)
+        _, views = current_job().views.setdefault(id(shared), (shared, {}))
+        if name not in views:
+            views.setdefault(name, job_dict(shared, name))
+        return views[name]
 
     return view
 

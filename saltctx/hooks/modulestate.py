@@ -1,6 +1,6 @@
 """What a loaded module may keep or change between jobs, where Salt executes its file anew for each."""
 
-import collections
+import collections.abc
 import copy
 import dis
 import functools
@@ -14,6 +14,7 @@ from ..forksafe import ForkSafeLock
 from . import installation
 
 _CONTAINERS = (dict, list, set, bytearray, collections.deque)
+_PLAIN = (int, float, str, bytes, tuple, type(None))
 _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 _GONE = object()
 
@@ -33,12 +34,26 @@ class Refusal:
     def __init__(self, name, module, missing):
         self.by = _weak(current_job())
         self.name = name
+        self.virtual = getattr(module, "__virtual__", None)
         self.virtualname = getattr(module, "__virtualname__", None)
         self.missing = {name, *missing}
 
     def may_be(self, module):
-        """Whether the file, asked again, may answer to the module name ``module``."""
-        return self.name == module or self.virtualname in (None, module)
+        """Whether the file, asked again, may answer to the module name ``module``; None is any name."""
+        return module is None or self.name == module or self.virtualname in (None, module)
+
+    def is_of(self, module):
+        """Whether the file says itself that it answers to the module name ``module``."""
+        return module in (self.name, self.virtualname)
+
+    def says_yes(self, loader):
+        """Ask ``__virtual__`` of the module as it stands; False where it did not come to have one."""
+        if not isinstance(self.virtual, types.FunctionType) or not loader.virtual_enable:
+            return False
+        try:
+            return bool(_plain(loading(loader.run, self.virtual)))
+        except Exception:  # Salt logs it when it loads the module
+            return False
 
 
 class LoadedModule:
@@ -61,6 +76,14 @@ class LoadedModule:
         self.path = getattr(module, "__file__", None) or self.namespace
         self.unmet = _has_unmet_dependency(name, module, functions, tag)
         self.watched = _watched(module) if load.known is None else load.known.watched
+
+    def may_be(self, module):
+        """Whether the module, asked again, may be one of the name ``module``, or have more of it; None is any name."""
+        virtualname = self.module.__dict__.get("__virtualname__")
+        return (
+            module is None or module in (self.name, self.answer, virtualname)
+            or (self.virtual is not None and virtualname is None)
+        )
 
     def is_volatile(self, loader):
         """Whether each job is to have an instance of its own."""
@@ -204,25 +227,34 @@ def _places(name, value, own):
         return [(name, functools.partial(own.get, name, _GONE))]
     if isinstance(value, functools._lru_cache_wrapper):
         return [(name, lambda: value.cache_info().currsize)]
+    if isinstance(value, collections.abc.Iterator):
+        return [(name, object)]  # no look at it tells how far it is: whoever uses the module may move it
     places = []
     if isinstance(value, types.FunctionType) and value.__module__ == own["__name__"]:
         kept = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        for cell in value.__closure__ or ():
-            try:
-                kept.append(cell.cell_contents)
-            except ValueError:  # an empty cell
-                pass
         places += [(name, lambda held=held: held) for held in kept if isinstance(held, _CONTAINERS)]
+        places += [
+            (name, functools.partial(_content, cell)) for cell in value.__closure__ or ()
+            if isinstance(_content(cell), (*_CONTAINERS, *_PLAIN))
+        ]
         if value.__dict__:
             places.append((name, lambda: value.__dict__))
     elif isinstance(value, type) and value.__module__ == own["__name__"]:
         places += [
             (f"{name}.{key}", functools.partial(getattr, value, key, _GONE))
-            for key, held in vars(value).items() if isinstance(held, _CONTAINERS)
+            for key, held in vars(value).items()
+            if isinstance(held, (*_CONTAINERS, *_PLAIN)) and not (key.startswith("__") and key.endswith("__"))
         ]
     elif getattr(type(value), "__module__", None) == own["__name__"] and hasattr(value, "__dict__"):
         places.append((name, lambda: vars(value)))
     return places
+
+
+def _content(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return _GONE
 
 
 def _snapshot(name, read):

@@ -166,10 +166,13 @@ class JobOpts(OptsDict):
         return super()._proxy_for(key, value, {DictProxy: JobDict, ListProxy: JobList}[cls])
 
 
+def unwrapped(value):
+    """The dict that ``value``, a dict or a DictProxy, stands for."""
+    return object.__getattribute__(value, "_target") if isinstance(value, DictProxy) else value
+
+
 def job_dict(value, name):
-    """A JobDict over ``value`` (a dict), for the dunder ``name``."""
-    if isinstance(value, DictProxy):
-        value = object.__getattribute__(value, "_target")
+    """A JobDict over ``value`` (a plain dict), for the dunder ``name``."""
     return JobDict(value, OptsDict.from_dict({name: value}, name=f"job:{name}"), name)
 
 
