@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import report
-from realsalt import ONE_AT_A_TIME, Call, RealSalt, Return, ended_by_sigterm, retcode_jobs
+from realsalt import (
+    ONE_AT_A_TIME,
+    Call,
+    RealSalt,
+    Return,
+    dry_and_real_runs,
+    ended_by_sigterm,
+    retcode_jobs,
+)
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -25,6 +33,7 @@ PICTURE = "docs/demo.png"
 BEGIN, END = "<!-- demo:begin -->", "<!-- demo:end -->"
 IN_FLIGHT = 16
 WARM_UP = 8
+STATE_RUNS_IN_FLIGHT = 8
 
 
 def main() -> int:
@@ -37,7 +46,7 @@ def main() -> int:
             with RealSalt(saltctx=flag) as salt:
                 sides[name] = measure(salt, options, progress, task)
             progress.update(task, what="done")
-    outcome = tabulate(sides, options.jobs)
+    outcome = tabulate(sides, options)
     code = outcome.finish(options)
     draw(outcome, options.png)
     console.print(f"picture: {options.png}")
@@ -51,6 +60,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=400, help="concurrent jobs (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=60, help="dry and real state runs (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="runs of each job on its own (default: %(default)s)")
     parser.add_argument("--png", type=Path, default=Path("demo.png"), help="default: %(default)s")
     parser.add_argument("--update-readme", action="store_true", help="put this run's table and picture into README.md")
@@ -73,7 +83,7 @@ def progress_line(console: Console) -> Progress:
 def measure(salt: RealSalt, options: argparse.Namespace, progress: Progress, task: Any) -> dict[str, Any]:
     """All jobs of the demo on one minion."""
     salt.run_many([Call("test.ping")] * WARM_UP, in_flight=1)
-    total = options.jobs + options.rounds * len(ONE_AT_A_TIME)
+    total = options.jobs + 2 * options.pairs + options.rounds * len(ONE_AT_A_TIME)
     progress.update(task, total=total, what=f"{options.jobs} jobs, {IN_FLIGHT} in flight")
     began = time.perf_counter()
     counts = {"back": 0, "wrong": 0}
@@ -93,6 +103,13 @@ def measure(salt: RealSalt, options: argparse.Namespace, progress: Progress, tas
         "rate": (len(returns) - sum(back.lost for back in returns)) / seconds,
         "alone": {},
     }
+    progress.update(task, what=f"{options.pairs} dry and {options.pairs} real state runs side by side")
+    runs = salt.run_many(
+        dry_and_real_runs(options.pairs), STATE_RUNS_IN_FLIGHT, on_return=lambda back: progress.advance(task)
+    )
+    figures["acted"] = sum(run.wrong_dry_run for run in runs)
+    figures["stayed_dry"] = sum(run.wrong_real_run for run in runs)
+    figures["lost"] += sum(run.acted is None for run in runs)
     for name, call in ONE_AT_A_TIME.items():
         progress.update(task, what=f"{name}, one at a time")
         figures["alone"][name] = []
@@ -105,15 +122,18 @@ def measure(salt: RealSalt, options: argparse.Namespace, progress: Progress, tas
     return figures
 
 
-def tabulate(sides: dict[str, dict[str, Any]], jobs: int) -> report.Report:
+def tabulate(sides: dict[str, dict[str, Any]], options: argparse.Namespace) -> report.Report:
     stock, saltctx = sides["stock"], sides["saltctx"]
     outcome = report.Report(
         "A real threaded minion, the same jobs",
-        f"Master and minion on loopback; {jobs} jobs, {IN_FLIGHT} in flight, then jobs one at a time: "
+        f"Master and minion on loopback; {options.jobs} jobs, {IN_FLIGHT} in flight, then jobs one at a time: "
         "medians from publish to return event.",
     )
-    outcome.add(f"wrong retcodes of {jobs:,} jobs", stock["wrong"], saltctx["wrong"], better="zero")
+    outcome.add(f"wrong retcodes of {options.jobs:,} jobs", stock["wrong"], saltctx["wrong"], better="zero")
     outcome.add("jobs that saw another job's `__context__`", stock["foreign"], saltctx["foreign"], better="zero")
+    pairs = f"of {options.pairs} beside as many real ones"
+    outcome.add(f"dry runs (`test=True`) that acted, {pairs}", stock["acted"], saltctx["acted"], better="zero")
+    outcome.add("real runs that stayed dry", stock["stayed_dry"], saltctx["stayed_dry"], better="zero")
     outcome.add("jobs lost", stock["lost"], saltctx["lost"], better="zero")
     outcome.add(f"{IN_FLIGHT} jobs in flight", stock["rate"], saltctx["rate"], "jobs/s", better="more")
     for name in ONE_AT_A_TIME:
@@ -128,13 +148,14 @@ def draw(outcome: report.Report, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    wrong, foreign, _lost, rate, *alone = outcome.rows
+    wrong, foreign, acted, _stayed_dry, _lost, rate, *alone = outcome.rows
+    went_wrong = [("wrong\nretcode", wrong), ("another job's\n__context__", foreign), ("dry run\nthat acted", acted)]
     panels = (
-        ("jobs that went wrong", [("wrong\nretcode", wrong), ("another job's\n__context__", foreign)]),
+        ("jobs that went wrong", went_wrong),
         ("jobs a second, 16 in flight", [("", rate)]),
         ("one job, publish to return (ms)", [(row.name.strip("`"), row) for row in alone]),
     )
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), width_ratios=(2, 1.2, 4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), width_ratios=(2.6, 1.2, 4), layout="constrained")
     for axis, (title, bars) in zip(axes, panels, strict=True):
         for offset, side, colour in ((-0.2, "stock", "#b0b7bf"), (0.2, "saltctx", "#00a98f")):
             values = [(row.before if side == "stock" else row.after) or 0 for _, row in bars]

@@ -66,7 +66,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: a look, not a measurement")
-    parser.add_argument("--jobs", type=int, default=20_000, help="jobs of the long concurrent run (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=20_000, help="jobs of the long run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=40, help="single jobs of each kind (default: %(default)s)")
     report.add_arguments(parser, "bench-inprocess.json")
     options = parser.parse_args()

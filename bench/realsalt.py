@@ -112,6 +112,20 @@ def pillar_is(key, value):
     return __pillar__.get(key) == value
 '''
 
+# A state that looks late whether it is a dry run, as states that first compare do.
+RIG_STATE = '''
+"""A state of the saltctx rig."""
+import time
+
+
+def there(name, delay=0.01):
+    """Act unless this is a dry run, and say which it was."""
+    time.sleep(delay)
+    if __opts__["test"]:
+        return {"name": name, "changes": {}, "result": None, "comment": "dry"}
+    return {"name": name, "changes": {"did": name}, "result": True, "comment": "acted"}
+'''
+
 STATES = 20
 STATE_FILE = "".join(f"nothing-{number}:\n  test.nop: []\n" for number in range(STATES))
 
@@ -176,6 +190,25 @@ class Return:
         return not self.lost and not (isinstance(self.value, dict) and self.value.get("kept"))
 
 
+    @property
+    def acted(self) -> bool | None:
+        """Whether a run of `rig_state.there` changed something; None where it did not run."""
+        if not isinstance(self.value, dict) or len(self.value) != 1:
+            return None
+        (state,) = self.value.values()
+        return bool(state["changes"]) if isinstance(state, dict) and "changes" in state else None
+
+    @property
+    def wrong_dry_run(self) -> bool:
+        """A dry run that acted."""
+        return bool(self.call.kwarg.get("test")) and self.acted is True
+
+    @property
+    def wrong_real_run(self) -> bool:
+        """A real run that stayed dry."""
+        return not self.call.kwarg.get("test") and self.acted is False
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What the minion's processes hold, all together."""
@@ -191,6 +224,14 @@ def retcode_jobs(count: int, seed: int = 0, longest_delay: float = 0.05) -> Iter
     for number in range(1, count + 1):
         retcode = 0 if number % 4 == 0 else number
         yield Call("rig.own", (number, retcode, round(chance.uniform(0, longest_delay), 4)), retcode=retcode)
+
+
+def dry_and_real_runs(pairs: int) -> Iterator[Call]:
+    """State runs that may overlap: a dry one, then a real one, and so on."""
+    for number in range(pairs):
+        name = f"name=n{number}"
+        yield Call("state.single", ("rig_state.there", name), {"test": True, "concurrent": True})
+        yield Call("state.single", ("rig_state.there", name), {"concurrent": True})
 
 
 def free_ports(count: int) -> list[int]:
@@ -379,7 +420,7 @@ class RealSalt:
     def _write_configs(self) -> None:
         root = self.root
         publish_port, ret_port = free_ports(2)
-        for name in ("conf", "srv/_modules", "pillar", "ext/modules", "run/master", "run/minion"):
+        for name in ("conf", "srv/_modules", "pillar", "ext/modules", "ext/states", "run/master", "run/minion"):
             (root / name).mkdir(parents=True)
         common: dict[str, Any] = {
             "user": getpass.getuser(),
@@ -422,6 +463,7 @@ class RealSalt:
             **self._minion_opts,
         }
         (root / "srv/rig.sls").write_text(STATE_FILE)
+        (root / "ext/states/rig_state.py").write_text(RIG_STATE)
         for kind, config in (("master", self.master_config), ("minion", self.minion_config)):
             (root / "conf" / kind).write_text(yaml.safe_dump(config))
 

@@ -20,6 +20,7 @@ import types
 
 __all__ = [
     "FileStamps",
+    "FileWatch",
     "Job",
     "JobContext",
     "LoadedFunction",
@@ -720,6 +721,32 @@ class FileStamps:
     def __contains__(self, path):
         _check_path(path)
         return path in self._stamps
+
+
+class FileWatch(FileStamps):
+    """
+    A FileStamps that asks the system what happened instead of looking at each path:
+    ``FileWatch(tick_ns=50_000_000, coarse_ns=2_000_000_000, max_watches=None)``.
+
+    suspects() answers the same, and looks only at paths that something happened to since they were last
+    found as stamped. What cannot be watched is looked at each time: all paths where there is no inotify, in
+    a forked child, or beyond ``max_watches`` (of this object; None: what the system allows); a path with
+    a symbolic link in it or on a file system that others may write to. Here that is every path.
+
+    ``polled``: how many of the paths are looked at each time, int. ``reason``: why the first of them
+    is, str; None if none is.
+    """
+
+    def __init__(self, tick_ns=50_000_000, coarse_ns=2_000_000_000, max_watches=None):
+        super().__init__(tick_ns, coarse_ns)
+
+    @property
+    def polled(self):
+        return len(self)
+
+    @property
+    def reason(self):
+        return "the implementation in Python does not watch" if len(self) else None
 
 
 def _check_path(path):

@@ -18,6 +18,7 @@ else:
         reason = f"the extension cannot be imported: {exc}"
 
 FileStamps = implementation.FileStamps
+FileWatch = implementation.FileWatch
 Job = implementation.Job
 JobContext = implementation.JobContext
 LoadedFunction = implementation.LoadedFunction

@@ -13,17 +13,21 @@ class FileEvidence:
 
     A directory is the same while it lists the same names; a file while its stamp is the same, or, where
     the stamp was too young to tell, while its bytes are. All methods may be called from any thread.
+
+    stamps: FileStamps, or FileWatch to be told of changes where the platform tells.
     """
 
-    def __init__(self):
-        self._stamps = FileStamps()
+    def __init__(self, stamps=FileStamps):
+        self._stamps = stamps()
         self._lock = ForkSafeLock()
+        self._looking = 0
         self._listings = {}
         self._digests = {}
         self._changed = None
 
     def add_directory(self, path):
-        """Call before reading the directory. One that does not exist counts too."""
+        """Call before reading the directory, a str or os.PathLike. One that does not exist counts too."""
+        path = os.fspath(path)
         if path in self._listings:
             return
         self._stamps.add(path)
@@ -41,12 +45,25 @@ class FileEvidence:
     def changed(self):
         """None while all is as it was, else what is not: a reason for a person, str, the same from then on."""
         if self._changed is None:
-            for path in self._stamps.suspects() or ():
-                # A second look takes a new stamp, which would find nothing the next time.
-                self._changed = self._second_look(path)
-                if self._changed is not None:
-                    break
+            suspects = self._stamps.suspects()
+            if suspects is not None:
+                self._look_again(suspects)
+            elif self._looking:
+                # Another thread has taken a new stamp already and does not know yet what it means.
+                with self._lock:
+                    pass
         return self._changed
+
+    def _look_again(self, suspects):
+        with self._lock:
+            self._looking += 1
+            try:
+                for path in suspects:
+                    # A second look takes a new stamp, which would find nothing the next time.
+                    if self._changed is None:
+                        self._changed = self._second_look(path)
+            finally:
+                self._looking -= 1
 
     def _second_look(self, path):
         with self._lock:
@@ -64,6 +81,16 @@ class FileEvidence:
             if _digest(path) == digest:
                 return None
         return f"module file changed: {path}"
+
+    @property
+    def polled(self):
+        """How many of the paths are looked at by stat each time, int."""
+        return getattr(self._stamps, "polled", len(self._stamps))
+
+    @property
+    def reason(self):
+        """Why paths that were to be watched are not: str, None if all are or none was to be."""
+        return getattr(self._stamps, "reason", None)
 
     def __len__(self):
         return len(self._stamps)

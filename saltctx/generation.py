@@ -2,6 +2,7 @@
 
 import time
 
+from .core import FileStamps
 from .evidence import FileEvidence
 from .forksafe import ForkSafeLock
 
@@ -13,15 +14,15 @@ class Generation:
     number: int, 1 for a minion's first. context: the JobContext its loaders pack. files: FileEvidence.
     held: callable that says what else is not as it was (str) or None. reason: str, why it was built.
     volatile: set of paths of modules of which each job has an instance of its own. built: time.time()
-    of its completion.
+    of its completion. stamps: the class that the FileEvidence keeps its stamps in.
     """
 
-    def __init__(self, number, context, reason, volatile):
+    def __init__(self, number, context, reason, volatile, stamps=FileStamps):
         self.number = number
         self.context = context
         self.reason = reason
         self.volatile = volatile
-        self.files = FileEvidence()
+        self.files = FileEvidence(stamps)
         self.held = None
         self.built = None
 
@@ -35,7 +36,8 @@ class Generations:
     The generations of one minion.
 
     build(generation) makes the loaders, records evidence in it and sets ``held``. context() makes the
-    JobContext of a new generation. One thread builds at a time, others wait for its result.
+    JobContext of a new generation. One thread builds at a time, others wait for its result. stamps: the
+    class for the evidence of the generations to come, FileStamps or FileWatch.
     """
 
     def __init__(self, build, context, report):
@@ -49,6 +51,7 @@ class Generations:
         # Known for longer than a generation lives: a module does not change its habits with an edit elsewhere.
         self.volatile = set()
         self.current = None
+        self.stamps = FileStamps
 
     def adopt_or_rebuild(self, always=False):
         """The generation that a job which starts now runs on. ``always``: a rebuild in any case."""
@@ -93,7 +96,7 @@ class Generations:
 
     def _rebuild(self, reason):
         self._numbers += 1
-        generation = Generation(self._numbers, self._context(), reason, self.volatile)
+        generation = Generation(self._numbers, self._context(), reason, self.volatile, self.stamps)
         self._build(generation)
         generation.built = time.time()
         self.current = generation

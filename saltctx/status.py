@@ -22,7 +22,9 @@ def status(opts):
     """
     The state of saltctx for the minion with these opts: a dict of plain values.
 
-    ``active``: bool; ``why``: str. ``generation``: {"number", "age_seconds", "reason", "paths"} or None.
+    ``active``: bool; ``why``: str; ``freshness``: str. ``generation``: None, or {"number", "age_seconds",
+    "reason", "paths", "polled", "polled_why"}: ``polled`` of the ``paths`` are looked at by stat in each
+    job; ``polled_why``: str, None if that is what the config asks for.
     """
     jobs = _minions.get(str(opts.get("id")))
     active, why = _active(opts, jobs)
@@ -36,11 +38,13 @@ def status(opts):
         "left_to_salt": [
             "forking minions (multiprocessing: True)", "proxy minions",
         ],
+        "freshness": None,
         "generation": None,
         "counts": {},
         "reasons": [],
     }
     if jobs is not None:
+        report["freshness"] = jobs.freshness
         report["counts"] = jobs.report.counts()
         report["reasons"] = jobs.report.reasons()[-10:]
         generation = jobs.generations.current
@@ -50,6 +54,8 @@ def status(opts):
                 "age_seconds": round(time.time() - generation.built, 3),
                 "reason": generation.reason,
                 "paths": len(generation.files),
+                "polled": generation.files.polled,
+                "polled_why": generation.files.reason,
             }
     return report
 

@@ -1,11 +1,11 @@
 /*
  * saltctx._core: the module, its state, and bind().
  *
- * Where foreign code can run: issubclass() tests and the copies of the two mappings in bind(), before
- * anything is published; finalizers when the module goes.
+ * Where foreign code can run: issubclass() tests and the copies of the two mappings in bind(),
+ * before anything is published; finalizers when the module goes.
  *
- * The state has no m_clear: every cycle through the module goes through a heap type or a dict as well,
- * which can be cleared, and so no method ever meets a state that was taken apart.
+ * The state has no m_clear: every cycle through the module goes through a heap type or a dict as
+ * well, which can be cleared, and so no method ever meets a state that was taken apart.
  */
 #include "state.h"
 
@@ -15,6 +15,8 @@
 #include "loaderbase.h"
 #include "namedcontext.h"
 #include "stamps.h"
+#include "watch.h"
+#include "watcher.h"
 
 /* ---- the marker of a key that a job deleted ---- */
 
@@ -173,17 +175,18 @@ PyDoc_STRVAR(core_bind_doc,
     "loader_var: ContextVar of the running loader.\n"
     "loaded_function, loaded_coroutine: subclasses of LoadedFunction that a lookup returns.\n"
     "is_coroutine(func) -> bool: asked for anything but a plain function.\n"
-    "keep_generator(context, generator) -> generator: runs each step of ``generator`` in ``context``.\n"
+    "keep_generator(context, generator) -> generator: runs each step of it in ``context``.\n"
     "inject(inject_globals, func) -> callable: wraps a function of a loader that has\n"
     "``inject_globals``.\n"
     "before_call(loader, func), after_call(loader, func): called around a call, in the loader's\n"
-    "context, unless the loader is shared and the job has no views; ``after_call`` only if the call\n"
-    "returned.\n"
+    "context, unless the loader is shared and the job has no views; ``after_call`` only if the\n"
+    "call returned.\n"
     "no_value(name): raises the host's error for a dunder that the loader does not pack.\n"
     "variables: {dunder name: ContextVar that holds its value}.\n"
     "views: {dunder name: view(loader, value) -> the value as one job may have it}.\n\n"
-    "Raises TypeError for a wrong type; nothing is bound then. A call under way goes on with what it\n"
-    "read; what was bound before is kept for the life of the process. Source: src/core.c");
+    "Raises TypeError for a wrong type; nothing is bound then. A call under way goes on with\n"
+    "what it read; what was bound before is kept for the life of the process. Source:\n"
+    "src/core.c");
 
 static PyObject *
 core_bind(PyObject *module, PyObject *args, PyObject *kwargs)
@@ -268,9 +271,9 @@ imports_init(CoreState *state)
 static int
 all_init(PyObject *module)
 {
-    PyObject *names = Py_BuildValue("[sssssssss]", "FileStamps", "Job", "JobContext",
-                                    "LoadedFunction", "LoaderBase", "NamedContext", "bind",
-                                    "current_job", "loading");
+    PyObject *names = Py_BuildValue("[ssssssssss]", "FileStamps", "FileWatch", "Job",
+                                    "JobContext", "LoadedFunction", "LoaderBase", "NamedContext",
+                                    "bind", "current_job", "loading");
     int status = names == NULL ? -1 : PyModule_AddObjectRef(module, "__all__", names);
     Py_XDECREF(names);
     return status;
@@ -285,6 +288,7 @@ core_exec(PyObject *module)
         || job_init(module, state) < 0 || jobcontext_init(module, state) < 0
         || loaderbase_init(module, state) < 0 || loadedfunction_init(module, state) < 0
         || namedcontext_init(module, state) < 0 || stamps_init(module, state) < 0
+        || watcher_init(module, state) < 0 || watch_init(module, state) < 0
         || binding_init(module, state) < 0) {
         return -1;
     }
@@ -335,18 +339,21 @@ core_free(void *module)
 static PyModuleDef_Slot core_slots[] = {
     {Py_mod_exec, core_exec},
 #ifdef Py_mod_multiple_interpreters
-    /* No static holds an object, and types are told by their functions, not by a pointer kept here. */
+    /* No static holds an object, and types are told by their functions. */
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
 #ifdef Py_mod_gil
     /*
-     * True without the GIL, because: a Job, a JobContext and a scope are fixed once made, and their
-     * layers are plain dicts, used by calls that return strong references; the fields of a LoaderBase
-     * and a NamedContext are loaded with a reference and swapped under the object's own lock; those of
-     * a LoadedFunction are set once and published together; a FileStamps touches its table under its
-     * lock, and then calls nothing; what bind() handed over is one pointer, never freed before the
-     * module. A call enters a context copied for it, by the thread that copied it. There are no
-     * counters, no caches and no free lists. tests/stress runs all of this.
+     * True without the GIL, because: a Job, a JobContext and a scope are fixed once made, and
+     * their layers are plain dicts, used by calls that return strong references; the fields of a
+     * LoaderBase and a NamedContext are loaded with a reference and swapped under the object's
+     * own lock; those of a LoadedFunction are set once and published together; a FileStamps
+     * touches its table under its lock, and then calls nothing; all FileWatch of one watcher
+     * share its lock, under which descriptors that do not block are asked, and nothing else is
+     * called; what bind() handed over is one pointer, never freed before the module. A call
+     * enters a context copied for it, by the thread that copied it. There are no counters and no
+     * free lists, and the one cache, what a NamedContext knows of its name, is read and written
+     * with the name, under the same lock. tests/stress runs all of this.
      */
     {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif

@@ -4,11 +4,11 @@
  * Three kinds of field:
  *
  *   fixed   set before the object is handed out, never changed while it is alive. Read it plainly.
- *   once    NULL, then one value for good (once_load, once_publish). The owner keeps the value alive,
- *           so a reader that holds the owner may borrow it.
+ *   once    NULL, then one value for good (once_load, once_publish). The owner keeps the value
+ *           alive, so a reader that holds the owner may borrow it.
  *   shared  assigned at any time (shared_load, shared_store). A load takes a reference inside the
- *           owner's critical section; a store swaps inside and drops the old value outside, where its
- *           finalizer may run. On a GIL build there is no section, and the reference is taken
+ *           owner's critical section; a store swaps inside and drops the old value outside, where
+ *           its finalizer may run. On a GIL build there is no section, and the reference is taken
  *           all the same: code that runs while a value is in use may assign the field.
  *
  * No call that can run Python code is made inside a section.
@@ -132,8 +132,8 @@ once_publish(PyObject *owner, PyObject **field, PyObject *value)
 }
 
 /*
- * Publish `count` owned values at once: whoever finds field 0 set finds all of them. False if field 0
- * was set before; the values then stay the caller's.
+ * Publish `count` owned values at once: whoever finds field 0 set finds all of them. False if
+ * field 0 was set before; the values then stay the caller's.
  */
 static inline int
 once_publish_all(PyObject *owner, PyObject **fields[], PyObject *values[], int count)

@@ -1,12 +1,13 @@
 /*
  * Job, the scope of a module that is being loaded, and the context variable that holds either.
  *
- * Where foreign code can run: in the call that Job.run() and loading() make, and in the finalizers of
- * what is dropped there. Nothing of a Job changes after tp_new, so there is no state to be caught in
- * between; the token of the context variable is held in a local across the call.
+ * Where foreign code can run: in the call that Job.run() and loading() make, and in the
+ * finalizers of what is dropped there. Nothing of a Job changes after tp_new, so there is no
+ * state to be caught in between; the token of the context variable is held in a local across the
+ * call.
  *
- * No tp_clear: the fields are fixed, so a cycle through a Job always goes through its dicts too, and
- * they can be cleared. A field is therefore never NULL in an object that Python code can see.
+ * No tp_clear: the fields are fixed, so a cycle through a Job always goes through its dicts too,
+ * and they can be cleared. A field is therefore never NULL in an object that Python code can see.
  */
 #include "job.h"
 
@@ -269,8 +270,8 @@ job_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyDoc_STRVAR(job_exit_doc,
     "exit($self, token, /)\n--\n\n"
     "Give the context its outer job back.\n\n"
-    "Raises ValueError in another context than that of ``enter()``, RuntimeError for a used token,\n"
-    "TypeError for anything but a token.");
+    "Raises ValueError in another context than that of ``enter()``, RuntimeError for a used\n"
+    "token, TypeError for anything but a token.");
 
 static PyObject *
 job_exit(PyObject *self, PyObject *token)
@@ -309,11 +310,12 @@ static PyMemberDef job_members[] = {
 
 PyDoc_STRVAR(job_doc,
     "Job(jid='', fun='', minion_id='')\n--\n\n"
-    "One run of a job. The arguments are str, TypeError otherwise; no attribute can be assigned.\n\n"
-    "``start_ns`` is the time of construction in nanoseconds since the epoch. ``layer`` is the dict\n"
-    "of what the job wrote to ``__context__``, ``views`` the dict of values made once a job for a\n"
-    "loader's dunders, ``uses`` the dict of what the job looked up in shared loaders. Any number of\n"
-    "threads may enter a Job at once, and one thread may enter it again. Source: src/job.c");
+    "One run of a job. The arguments are str, else TypeError; no attribute can be assigned.\n\n"
+    "``start_ns`` is the time of construction in nanoseconds since the epoch. ``layer`` is the\n"
+    "dict of what the job wrote to ``__context__``, ``views`` the dict of values made once a\n"
+    "job for a loader's dunders, ``uses`` the dict of what the job looked up in shared loaders.\n"
+    "Any number of threads may enter a Job at once, and one thread may enter it again. Source:\n"
+    "src/job.c");
 
 static PyType_Slot job_slots[] = {
     {Py_tp_doc, (void *)job_doc},

@@ -1,11 +1,12 @@
 /*
- * JobContext: base layer, outside layer, and the layer of the job that runs in the reader's context.
+ * JobContext: base layer, outside layer, and the layer of the job in whose context a reader is.
  *
- * Where foreign code can run: hash and eq of the keys, in every operation on a layer; deepcopy of a
- * base value (own_value); finalizers of what a write replaces. None of it runs under a lock, and
- * nothing of the object itself changes after tp_new: base, outside and the marker are fixed, each
- * layer is a plain dict with its own protection. What a call looked up before such code ran is held by
- * a reference of its own. An operation that takes several steps on a layer is not atomic; each step is.
+ * Where foreign code can run: hash and eq of the keys, in every operation on a layer; deepcopy of
+ * a base value (own_value); finalizers of what a write replaces. None of it runs under a lock,
+ * and nothing of the object itself changes after tp_new: base, outside and the marker are fixed,
+ * each layer is a plain dict with its own protection. What a call looked up before such code ran
+ * is held by a reference of its own. An operation that takes several steps on a layer is not
+ * atomic; each step is.
  *
  * Snapshots are private dicts, walked by a list of their items, so that a key whose hash changes
  * cannot disturb the walk.
@@ -19,7 +20,7 @@
 
 /* ---- which layer takes writes here and now ---- */
 
-/* `dict` (borrowed from `scope` or the mapping) is NULL while loading: the base layer takes writes. */
+/* `dict`, borrowed, is NULL while loading: then the base layer takes writes. */
 typedef struct {
     CoreState *state;
     PyObject *scope;
@@ -81,8 +82,9 @@ check_consistent(PyObject *self)
 /* ---- reading ---- */
 
 /*
- * A base value as a reader of the top layer may have it: its own copy of a plain container, put into
- * the layer. Takes over `*value`. A lock or socket inside: shared, as the value of any other type.
+ * A base value as a reader of the top layer may have it: its own copy of a plain container, put
+ * into the layer. Takes over `*value`. A lock or socket inside: shared, as the value of any other
+ * type.
  */
 static int
 own_value(PyObject *self, Top *top, PyObject *key, PyObject **value)
@@ -349,7 +351,7 @@ jobcontext_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     AS_CONTEXT(self)->share_base = (char)share_base;
     AS_CONTEXT(self)->base = PyDict_New();
     AS_CONTEXT(self)->outside = PyDict_New();
-    /* C code that takes a dict's size before it asks for its items (json) must not find it empty. */
+    /* C code that takes a dict's size before it asks for its items (json) must not find 0. */
     if (AS_CONTEXT(self)->base == NULL || AS_CONTEXT(self)->outside == NULL
         || PyDict_SetItem(self, state->deleted, state->deleted) < 0) {
         Py_DECREF(self);
@@ -361,7 +363,8 @@ jobcontext_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 /* All is done in tp_new; dict's own __init__ would fill the inherited storage. */
 static int
-jobcontext_tp_init(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+jobcontext_tp_init(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args),
+                   PyObject *Py_UNUSED(kwargs))
 {
     return 0;
 }
@@ -760,11 +763,12 @@ static PyMethodDef jobcontext_methods[] = {
 PyDoc_STRVAR(jobcontext_doc,
     "JobContext(share_base=False)\n--\n\n"
     "The mapping behind ``__context__``, a dict with storage rules of its own.\n\n"
-    "Inside a job a read finds the job's layer, then the base layer, and a write goes to the job's\n"
-    "layer; a delete of a base key hides it from this job. Outside a job, reads and writes go to the\n"
-    "outside layer over the base layer; inside ``loading()`` to the base layer alone. A plain dict,\n"
-    "list or set of the base layer is deep-copied into the job's layer when the job first reads it,\n"
-    "unless ``share_base``; what cannot be copied is shared. All JobContexts share one job's layer.\n\n"
+    "Inside a job a read finds the job's layer, then the base layer, and a write goes to the\n"
+    "job's layer; a delete of a base key hides it from this job. Outside a job, reads and\n"
+    "writes go to the outside layer over the base layer; inside ``loading()`` to the base layer\n"
+    "alone. A plain dict, list or set of the base layer is deep-copied into the job's layer\n"
+    "when the job first reads it, unless ``share_base``; what cannot be copied is shared. All\n"
+    "JobContexts share one job's layer.\n\n"
     "Raises KeyError and TypeError as a dict does. Each single operation may be called from any\n"
     "thread; one that reads and then writes (``setdefault``, ``pop``, ``update``) is not atomic\n"
     "against another thread of the same job. Iteration walks a snapshot. Source: src/jobcontext.c");

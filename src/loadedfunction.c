@@ -1,12 +1,12 @@
 /*
  * LoadedFunction: resolve-and-call of one function in its loader's context.
  *
- * Where foreign code can run: the lookup in the loader (hash and eq of the name, attributes of a loader
- * that is not a LoaderBase), inject() of the host, the call itself, attributes of the function, and
- * update_wrapper() where the instance dict is filled. name, loader, job, func and own are set once, all
- * together, and the dict is published once, when it is complete: such code finds an object that is
- * either blank (made by __new__ alone) or whole. The function is looked up anew for each call and held
- * in a local meanwhile.
+ * Where foreign code can run: the lookup in the loader (hash and eq of the name, attributes of a
+ * loader that is not a LoaderBase), inject() of the host, the call itself, attributes of the
+ * function, and update_wrapper() where the instance dict is filled. name, loader, job, func and
+ * own are set once, all together, and the dict is published once, when it is complete: such code
+ * finds an object that is either blank (made by __new__ alone) or whole. The function is looked
+ * up anew for each call and held in a local meanwhile.
  */
 #include "loadedfunction.h"
 #include "job.h"
@@ -53,8 +53,9 @@ fill(PyObject *op, PyObject *name, PyObject *loader, PyObject *job, PyObject *fu
 {
     LoadedFunctionObject *self = AS_LOADED(op);
     PyObject **fields[] = {&self->name, &self->loader, &self->job, &self->func, &self->own};
-    PyObject *values[] = {Py_NewRef(name), Py_NewRef(loader), Py_NewRef(job != NULL ? job : Py_None),
-                          Py_NewRef(func), PyBool_FromLong(own)};
+    PyObject *values[] = {Py_NewRef(name), Py_NewRef(loader),
+                          Py_NewRef(job != NULL ? job : Py_None), Py_NewRef(func),
+                          PyBool_FromLong(own)};
     if (once_publish_all(op, fields, values, 5)) {
         ASSERT_CONSISTENT(op);
         return 0;
@@ -178,7 +179,7 @@ current_func(CoreState *state, PyObject *self)
 
 /* ---- the call ---- */
 
-/* Wrap a function of a loader that has globals to inject; takes over `globals`, and `func` or NULL. */
+/* Wrap a function if its loader has globals to inject; takes over `globals`, and `func` or NULL. */
 static PyObject *
 inject(CoreState *state, PyObject *globals, PyObject *func)
 {
@@ -470,12 +471,12 @@ loadedfunction_dealloc(PyObject *self)
 PyDoc_STRVAR(loadedfunction_doc,
     "LoadedFunction(name, loader, func=None, own=False)\n--\n\n"
     "One function of a loader.\n\n"
-    "Without ``func`` it is looked up in the loader, KeyError if it is not there. A call finds the\n"
-    "function in the loader again, unless it is the job's ``own``, or the loader has it no more: then\n"
-    "``func`` it is. It runs in the loader's context. Attributes are the function's. Made inside a job\n"
-    "and called where there is none (a thread of the job), it runs in that job. ``name`` and\n"
-    "``loader`` cannot be assigned. May be called from any thread, from several at once. Source:\n"
-    "src/loadedfunction.c");
+    "Without ``func`` it is looked up in the loader, KeyError if it is not there. A call finds\n"
+    "the function in the loader again, unless it is the job's ``own``, or the loader has it no\n"
+    "more: then ``func`` it is. It runs in the loader's context. Attributes are the function's.\n"
+    "Made inside a job and called where there is none (a thread of the job), it runs in that\n"
+    "job. ``name`` and ``loader`` cannot be assigned. May be called from any thread, from\n"
+    "several at once. Source: src/loadedfunction.c");
 
 static PyType_Slot loadedfunction_slots[] = {
     {Py_tp_doc, (void *)loadedfunction_doc},

@@ -1,12 +1,13 @@
 /*
  * LoaderBase, and the call of a function in a loader's context.
  *
- * Where foreign code can run: hash and eq of a key; _first_use(), _load_missing() and _load_all() of the
- * subclass; is_coroutine() of the host; in loader_call() the host's before_call(), after_call() and
- * keep_generator(), value() of a dunder that was returned, and the function itself. What such code
- * returns to is held in locals: the loader's fields are read anew, a new reference each, whenever they
- * are needed, and a loader holds nothing of a call under way. The context that a call enters is a copy
- * made for that call, in a local: no other thread can have entered it.
+ * Where foreign code can run: hash and eq of a key; _first_use(), _load_missing() and _load_all()
+ * of the subclass; is_coroutine() of the host; in loader_call() the host's before_call(),
+ * after_call() and keep_generator(), value() of a dunder that was returned, and the function
+ * itself. What such code returns to is held in locals: the loader's fields are read anew, a new
+ * reference each, whenever they are needed, and a loader holds nothing of a call under way. The
+ * context that a call enters is a copy made for that call, in a local: no other thread can have
+ * entered it.
  */
 #include "loaderbase.h"
 #include "job.h"
@@ -144,8 +145,9 @@ mapping_get(PyObject *mapping, PyObject *key, PyObject **value)
 /* ---- a call ---- */
 
 /*
- * The calls of loaders under way, innermost first: (loader, outer chain or None) in a context variable.
- * A call from outside any loader has no entry of its own: it has no parent, which is what none means.
+ * The calls of loaders under way, innermost first: (loader, outer chain or None) in a context
+ * variable. A call from outside any loader has no entry of its own: it has no parent, which is
+ * what none means.
  */
 static int
 push_call(CoreState *state, PyObject *loader, PyObject *current)
@@ -292,7 +294,7 @@ loader_call(CoreState *state, PyObject *loader, PyObject *job, int ask_host, PyO
 
 /* ---- lookup ---- */
 
-/* Whether a function gives a coroutine: a plain one tells by its code, the host is asked for others. */
+/* Whether a function gives a coroutine: a plain one's code tells, the host is asked for others. */
 static int
 is_coroutine(CoreState *state, const Binding *binding, PyObject *func)
 {
@@ -330,7 +332,7 @@ first_use(CoreState *state, PyObject *self, PyObject *used, PyObject *key)
     return func;
 }
 
-/* The running job's own function behind a key of a shared loader; NULL for the loader's. -1 on error. */
+/* The job's own function under a key of a shared loader, NULL for the loader's. -1 on error. */
 static int
 own_function(CoreState *state, PyObject *self, PyObject *shared, PyObject *key, PyObject **func)
 {
@@ -476,7 +478,7 @@ loaderbase_get(PyObject *self, PyObject *args, PyObject *kwargs)
 
 PyDoc_STRVAR(loaderbase_run_doc,
     "run($self, _func_or_method, /, *args, **kwargs)\n--\n\n"
-    "Call in this loader's context: a copy of the running thread's, entered for this call alone.\n\n"
+    "Call in this loader's context: a copy of the thread's, entered for this call alone.\n\n"
     "Returns what the call returns, a dunder as its value and a generator as the host keeps it.");
 
 static PyObject *
@@ -613,13 +615,14 @@ PyDoc_STRVAR(loaderbase_doc,
     "The hot methods of a loader, with no state of a call on the loader.\n\n"
     "Fields, set by the subclass: ``_dict`` {name: function}, ``loaded`` (all is in ``_dict``),\n"
     "``pack`` {dunder name: value}, ``pack_self`` (the dunder that is this loader, or None),\n"
-    "``inject_globals``, ``module_opts`` {module: its own value of a dunder}, ``shared`` (jobs share\n"
-    "this loader). A field that was not set raises AttributeError. The subclass provides\n"
+    "``inject_globals``, ``module_opts`` {module: its own value of a dunder}, ``shared`` (jobs\n"
+    "share this loader). A field that was not set raises AttributeError. The subclass provides\n"
     "``_load_missing(key)``, which loads and returns the function or raises KeyError;\n"
-    "``_first_use(key)``, called when a job first looks up a key in a shared loader, which returns the\n"
-    "function that this job is to have, or None for the loader's; and ``_load_all()``.\n\n"
-    "Lookup, iteration and calls may be made from any thread; a field may be assigned meanwhile, and\n"
-    "a call under way goes on with what it read. Source: src/loaderbase.c");
+    "``_first_use(key)``, called when a job first looks up a key in a shared loader, which\n"
+    "returns the function that this job is to have, or None for the loader's; and\n"
+    "``_load_all()``.\n\n"
+    "Lookup, iteration and calls may be made from any thread; a field may be assigned\n"
+    "meanwhile, and a call under way goes on with what it read. Source: src/loaderbase.c");
 
 static PyType_Slot loaderbase_slots[] = {
     {Py_tp_doc, (void *)loaderbase_doc},

@@ -21,7 +21,7 @@ typedef struct {
     PyObject *fields[LOADER_FIELDS];
 } LoaderBaseObject;
 
-/* The arguments of a call, in whichever of the two forms they came: `tuple` is NULL for a vector. */
+/* The arguments of a call, in whichever form they came: `tuple` is NULL for a vector. */
 typedef struct {
     PyObject *const *vector;
     size_t nargsf;

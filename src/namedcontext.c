@@ -2,10 +2,10 @@
  * NamedContext: a dunder of a module (__context__, __opts__, __salt__ ...), resolved at each use.
  *
  * Where foreign code can run: loader_ctxvar of a loader context that is not the host's usual one,
- * attributes of a loader that is not a LoaderBase, hash and eq of names and of what a pack is keyed
- * by, view() and no_value() of the host, and then whatever the value's own operation runs. name, owner,
- * default and the loader context may be assigned meanwhile: each resolution works on references that it
- * took at its start.
+ * attributes of a loader that is not a LoaderBase, hash and eq of names and of what a pack is
+ * keyed by, view() and no_value() of the host, and then whatever the value's own operation runs.
+ * name, owner, default and the loader context may be assigned meanwhile: each resolution works on
+ * references that it took at its start.
  */
 #include "namedcontext.h"
 #include "job.h"
@@ -20,7 +20,7 @@ typedef struct {
     PyObject *variable; /* loader_context.loader_ctxvar if that was the host's own, else NULL */
     PyObject *fallback; /* `default` */
     PyObject *owner;
-    uintptr_t known; /* of `name`: the address of a Binding, which is never freed, and KNOWN_FLAGS */
+    uintptr_t known; /* of `name`: the address of a Binding, never freed, and KNOWN_FLAGS */
 } NamedContextObject;
 
 /* Whether the binding has a variable, a view under the name. */
@@ -562,7 +562,7 @@ namedcontext_getattro(PyObject *self, PyObject *name)
 
 /* ---- attributes ---- */
 
-/* loader_context.loader_ctxvar if that is the host's own variable: then it need not be asked again. */
+/* loader_context.loader_ctxvar if that is the host's own: then it need not be asked again. */
 static int
 usual_variable(CoreState *state, PyObject *loader_context, PyObject **variable)
 {
@@ -752,13 +752,14 @@ namedcontext_dealloc(PyObject *op)
 PyDoc_STRVAR(namedcontext_doc,
     "NamedContext(name, loader_context, default=None)\n--\n\n"
     "A dunder of a module, resolved at each use.\n\n"
-    "Through the running loader's ``pack``, or the module's own value if ``owner`` (a module name) is\n"
-    "set and the loader holds one in ``module_opts``; through the job's view of it if the loader is\n"
-    "shared. ``default`` where no loader runs. A dunder that the loader does not pack raises the\n"
-    "host's error.\n\n"
-    "Subscript, ``in``, ``len``, iteration, truth, ``get`` and attributes are the value's; they do not\n"
-    "pass a ``value()`` or ``loader()`` that a subclass defines. May be used from any thread; an\n"
-    "operation goes on with the value that it found at its start. Source: src/namedcontext.c");
+    "Through the running loader's ``pack``, or the module's own value if ``owner`` (a module\n"
+    "name) is set and the loader holds one in ``module_opts``; through the job's view of it if\n"
+    "the loader is shared. ``default`` where no loader runs. A dunder that the loader does not\n"
+    "pack raises the host's error.\n\n"
+    "Subscript, ``in``, ``len``, iteration, truth, ``get`` and attributes are the value's; they\n"
+    "do not pass a ``value()`` or ``loader()`` that a subclass defines. May be used from any\n"
+    "thread; an operation goes on with the value that it found at its start. Source:\n"
+    "src/namedcontext.c");
 
 static PyType_Slot namedcontext_slots[] = {
     {Py_tp_doc, (void *)namedcontext_doc},

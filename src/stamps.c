@@ -2,12 +2,12 @@
  * FileStamps: an array of stamped paths, and a hash table of indexes into it.
  *
  * Both are plain C, touched only under the object's lock by the *_lock_held functions, which call
- * nothing that could run Python code or give the lock away: two paths are compared by their bytes.
- * Paths are made exact str, hashed and encoded before the lock is taken, and stat calls are made without
- * it (and without the GIL). An entry is never removed while the object is alive.
+ * nothing that could run Python code or give the lock away: two paths are compared by their
+ * bytes. Paths are made exact str, hashed and encoded before the lock is taken, and stat calls
+ * are made without it (and without the GIL). An entry is never removed while the object is alive.
  *
- * Where foreign code can run: none inside an operation, but for os.stat on a platform whose own stat
- * is not asked; it is called on a path of our own, between two locked steps.
+ * Where foreign code can run: none inside an operation, but for os.stat on a platform whose own
+ * stat is not asked; it is called on a path of our own, between two locked steps.
  */
 #include "stamps.h"
 
@@ -289,7 +289,9 @@ find_lock_held(FileStampsObject *self, PyObject *path, Py_hash_t hash)
     return number == 0 ? NULL : &self->entries[number - 1];
 }
 
-/* Room for one more entry, the table at most half full. -1 without an exception if memory is out. */
+/*
+ * Room for one more entry, the table at most half full. -1 without an exception if memory is out.
+ */
 static int
 grow_lock_held(FileStampsObject *self)
 {
@@ -359,11 +361,12 @@ check_consistent_lock_held(FileStampsObject *self)
  * references if it is new. `*young` tells of the stamp that counts. -1 if memory is out.
  */
 static int
-merge_lock_held(FileStampsObject *self, Entry *entry, int replace, int *young)
+merge_lock_held(FileStampsObject *self, Entry *entry, int replace, int *young, Py_ssize_t *place)
 {
     int status = 0;
     Entry *known = find_lock_held(self, entry->path, entry->hash);
     *young = entry->young;
+    *place = known == NULL ? self->count : known - self->entries;
     if (known == NULL) {
         status = append_lock_held(self, entry);
     }
@@ -393,44 +396,54 @@ copy_lock_held(FileStampsObject *self, Entry *copies, Py_ssize_t room)
 
 /* ---- methods ---- */
 
-/* Stamp an entry (its references go to the table or are dropped) and store it: add() and restamp(). */
-static PyObject *
-stamp_and_merge(PyObject *self, Entry *entry, int replace)
+/* Whether a path has a stamp already, and the place and age of it. */
+static int
+is_known(PyObject *self, const Entry *entry, Py_ssize_t *place, int *young)
 {
-    int status = entry_stamp(self, entry), young = 0;
-    if (status == 0) {
-        LOCKED(self, status = merge_lock_held(AS_STAMPS(self), entry, replace, &young));
-        if (status < 0) {
-            PyErr_NoMemory();
+    LOCK(self);
+    const Entry *known = find_lock_held(AS_STAMPS(self), entry->path, entry->hash);
+    *place = -1;
+    if (known != NULL) {
+        *place = known - AS_STAMPS(self)->entries;
+        *young = known->young;
+    }
+    UNLOCK();
+    return *place >= 0;
+}
+
+PyObject *
+stamps_stamp(PyObject *self, PyObject *path, int replace, Py_ssize_t *place, int *added)
+{
+    Entry entry;
+    int status = 0, young = 0;
+    *added = 0;
+    if (entry_make(path, &entry) < 0) {
+        return NULL;
+    }
+    if (replace || !is_known(self, &entry, place, &young)) {
+        status = entry_stamp(self, &entry);
+        if (status == 0) {
+            LOCKED(self, status = merge_lock_held(AS_STAMPS(self), &entry, replace, &young, place));
+            *added = status == 0 && entry.path == NULL; /* its references went to the table */
+            if (status < 0) {
+                PyErr_NoMemory();
+            }
         }
     }
-    entry_release(entry);
+    entry_release(&entry);
     return status < 0 ? NULL : PyBool_FromLong(young);
 }
 
 PyDoc_STRVAR(stamps_add_doc,
     "add($self, path, /)\n--\n\n"
-    "Stamp a path (a str) that has no stamp yet; the first stamp stays. True if its stamp is young.");
+    "Stamp a path (a str) that has no stamp yet; the first stamp stays. True if that is young.");
 
 static PyObject *
 stamps_add(PyObject *self, PyObject *path)
 {
-    Entry entry;
-    int young = -1;
-    if (entry_make(path, &entry) < 0) {
-        return NULL;
-    }
-    LOCK(self);
-    const Entry *known = find_lock_held(AS_STAMPS(self), entry.path, entry.hash);
-    if (known != NULL) {
-        young = known->young;
-    }
-    UNLOCK();
-    if (young >= 0) {
-        entry_release(&entry);
-        return PyBool_FromLong(young);
-    }
-    return stamp_and_merge(self, &entry, 0);
+    Py_ssize_t place;
+    int added;
+    return stamps_stamp(self, path, 0, &place, &added);
 }
 
 PyDoc_STRVAR(stamps_restamp_doc,
@@ -440,8 +453,25 @@ PyDoc_STRVAR(stamps_restamp_doc,
 static PyObject *
 stamps_restamp(PyObject *self, PyObject *path)
 {
-    Entry entry;
-    return entry_make(path, &entry) < 0 ? NULL : stamp_and_merge(self, &entry, 1);
+    Py_ssize_t place;
+    int added;
+    return stamps_stamp(self, path, 1, &place, &added);
+}
+
+PyObject *
+stamps_encoded(PyObject *self, Py_ssize_t place)
+{
+    PyObject *encoded;
+    LOCKED(self, encoded = Py_XNewRef(AS_STAMPS(self)->entries[place].encoded));
+    return encoded;
+}
+
+PyObject *
+stamps_path(PyObject *self, Py_ssize_t place)
+{
+    PyObject *path;
+    LOCKED(self, path = Py_NewRef(AS_STAMPS(self)->entries[place].path));
+    return path;
 }
 
 /* An array of copies of all entries: NULL with MemoryError, or freed with copies_free(). */
@@ -469,6 +499,68 @@ copies_free(Entry *copies, Py_ssize_t count)
     PyMem_RawFree(copies);
 }
 
+static int
+is_left_out(const char *look, Py_ssize_t count, Py_ssize_t place)
+{
+    return look != NULL && place < count && !look[place];
+}
+
+/* Append the paths that are suspect to a list that is made for the first. */
+static int
+collect_suspects(const Entry *copies, const Stamp *before, Py_ssize_t copied, char *look,
+                 Py_ssize_t count, PyObject **found)
+{
+    for (Py_ssize_t i = 0; i < copied; i++) {
+        if (is_left_out(look, count, i)) {
+            continue;
+        }
+        if (!copies[i].young && same_stamp(&before[i], &copies[i].stamp)) {
+            if (look != NULL && i < count) {
+                look[i] = LOOK_EQUAL;
+            }
+            continue;
+        }
+        if ((*found == NULL && (*found = PyList_New(0)) == NULL)
+            || PyList_Append(*found, copies[i].path) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+PyObject *
+stamps_suspects_of(PyObject *self, char *look, Py_ssize_t count)
+{
+    Py_ssize_t copied;
+    PyObject *found = NULL;
+    int status = -1;
+    CoreState *state = PyType_GetModuleState(Py_TYPE(self));
+    Entry *copies = state == NULL ? NULL : copies_make(self, &copied);
+    if (copies == NULL) {
+        return NULL;
+    }
+    Stamp *before = PyMem_RawMalloc((size_t)(copied + 1) * sizeof(Stamp));
+    if (before == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < copied; i++) {
+        before[i] = copies[i].stamp;
+        copies[i].young |= is_left_out(look, count, i); /* young: no stat call is made */
+    }
+    if (stat_entries(state, copies, copied) == 0) {
+        status = collect_suspects(copies, before, copied, look, count, &found);
+    }
+done:
+    PyMem_RawFree(before);
+    copies_free(copies, copied);
+    if (status < 0) {
+        Py_CLEAR(found);
+        return NULL;
+    }
+    return found == NULL ? Py_NewRef(Py_None) : found;
+}
+
 PyDoc_STRVAR(stamps_suspects_doc,
     "suspects($self, /)\n--\n\n"
     "The paths that look otherwise than stamped, or whose stamp is young: a list of str, None if\n"
@@ -477,41 +569,7 @@ PyDoc_STRVAR(stamps_suspects_doc,
 static PyObject *
 stamps_suspects(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    Py_ssize_t count;
-    PyObject *found = NULL;
-    CoreState *state = PyType_GetModuleState(Py_TYPE(self));
-    Entry *copies = state == NULL ? NULL : copies_make(self, &count);
-    if (copies == NULL) {
-        return NULL;
-    }
-    Stamp *before = PyMem_RawMalloc((size_t)(count + 1) * sizeof(Stamp));
-    if (before == NULL) {
-        PyErr_NoMemory();
-        goto fail;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        before[i] = copies[i].stamp;
-    }
-    if (stat_entries(state, copies, count) < 0) {
-        goto fail;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (!copies[i].young && same_stamp(&before[i], &copies[i].stamp)) {
-            continue;
-        }
-        if ((found == NULL && (found = PyList_New(0)) == NULL)
-            || PyList_Append(found, copies[i].path) < 0) {
-            Py_CLEAR(found);
-            goto fail;
-        }
-    }
-    if (found == NULL) {
-        found = Py_NewRef(Py_None);
-    }
-fail:
-    PyMem_RawFree(before);
-    copies_free(copies, count);
-    return found;
+    return stamps_suspects_of(self, NULL, 0);
 }
 
 PyDoc_STRVAR(stamps_paths_doc,
@@ -536,8 +594,8 @@ stamps_paths(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- slots ---- */
 
-static Py_ssize_t
-stamps_length(PyObject *self)
+Py_ssize_t
+stamps_count(PyObject *self)
 {
     Py_ssize_t count;
     LOCKED(self, count = AS_STAMPS(self)->count);
@@ -558,6 +616,23 @@ stamps_contains(PyObject *self, PyObject *path)
 }
 
 static PyObject *
+make_of_type(PyTypeObject *type, long long tick_ns, long long coarse_ns)
+{
+    PyObject *self = type->tp_alloc(type, 0);
+    if (self != NULL) {
+        AS_STAMPS(self)->tick_ns = tick_ns;
+        AS_STAMPS(self)->coarse_ns = coarse_ns;
+    }
+    return self;
+}
+
+PyObject *
+stamps_make(CoreState *state, long long tick_ns, long long coarse_ns)
+{
+    return make_of_type(state->filestamps_type, tick_ns, coarse_ns);
+}
+
+static PyObject *
 stamps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tick_ns", "coarse_ns", NULL};
@@ -565,12 +640,7 @@ stamps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|LL:FileStamps", names, &tick_ns, &coarse_ns)) {
         return NULL;
     }
-    PyObject *self = type->tp_alloc(type, 0);
-    if (self != NULL) {
-        AS_STAMPS(self)->tick_ns = tick_ns;
-        AS_STAMPS(self)->coarse_ns = coarse_ns;
-    }
-    return self;
+    return make_of_type(type, tick_ns, coarse_ns);
 }
 
 /* The entries hold str and bytes only: no cycle goes through them. */
@@ -615,11 +685,12 @@ static PyMemberDef stamps_members[] = {
 PyDoc_STRVAR(stamps_doc,
     "FileStamps(tick_ns=50_000_000, coarse_ns=2_000_000_000)\n--\n\n"
     "What a set of paths looked like; both times are in nanoseconds.\n\n"
-    "A stamp is type, mtime, ctime, size, inode and device, or that there was nothing. One taken\n"
-    "within ``tick_ns`` of a change (``coarse_ns`` where the file's times are whole seconds) is\n"
-    "*young*: a further change may leave no trace in it. Symbolic links are followed. A path that no\n"
-    "file can have counts as one where there is nothing; anything but a str raises TypeError. Each\n"
-    "method may be called from any thread; the stat calls run without the GIL. Source: src/stamps.c");
+    "A stamp is type, mtime, ctime, size, inode and device, or that there was nothing. One\n"
+    "taken within ``tick_ns`` of a change (``coarse_ns`` where the file's times are whole\n"
+    "seconds) is *young*: a further change may leave no trace in it. Symbolic links are\n"
+    "followed. A path that no file can have counts as one where there is nothing; anything but\n"
+    "a str raises TypeError. Each method may be called from any thread; the stat calls run\n"
+    "without the GIL. Source: src/stamps.c");
 
 static PyType_Slot stamps_slots[] = {
     {Py_tp_doc, (void *)stamps_doc},
@@ -628,7 +699,7 @@ static PyType_Slot stamps_slots[] = {
     {Py_tp_traverse, stamps_traverse},
     {Py_tp_methods, stamps_methods},
     {Py_tp_members, stamps_members},
-    {Py_mp_length, stamps_length},
+    {Py_mp_length, stamps_count},
     {Py_sq_contains, stamps_contains},
     {0, NULL},
 };

@@ -1,4 +1,6 @@
-/* The state of one module object: everything here is set by exec or by bind(), nothing is static. */
+/*
+ * The state of one module object: everything here is set by exec or by bind(), nothing is static.
+ */
 #ifndef SALTCTX_STATE_H
 #define SALTCTX_STATE_H
 
@@ -64,7 +66,8 @@ typedef struct Binding {
     X(os_stat)           \
     X(update_wrapper)    \
     X(wrapper_names)     \
-    X(namespace_type)
+    X(namespace_type)    \
+    X(watcher)
 
 #define STATE_TYPES(X) \
     X(job)             \
@@ -74,7 +77,9 @@ typedef struct Binding {
     X(loaderbase)      \
     X(loadedfunction)  \
     X(namedcontext)    \
-    X(filestamps)
+    X(filestamps)      \
+    X(watcher)         \
+    X(filewatch)
 
 typedef struct {
 #define DECLARE(name) PyTypeObject *name##_type;
@@ -124,7 +129,10 @@ state_add_type(PyObject *module, PyTypeObject **place, PyType_Spec *spec, PyType
     return *place == NULL ? -1 : 0;
 }
 
-/* Fold the outcome of undoing something into a call's result: the call's own exception is never lost. */
+/*
+ * Fold the outcome of undoing something into a call's result: the call's own exception is never
+ * lost.
+ */
 static inline PyObject *
 result_after_undo(PyObject *result, PyObject *exception, int undone, PyObject *callable)
 {

@@ -97,6 +97,10 @@ class Coroutine(LoadedFunction, LoadedCoro):
         return result.value() if isinstance(result, NamedLoaderContext) else result
 
 
+# What their repr says.
+Function.__name__, Coroutine.__name__ = LoadedFunc.__name__, LoadedCoro.__name__
+
+
 class Loader(LoaderBase, LazyLoader):
     """
     A LazyLoader whose hot methods are in C.
@@ -239,8 +243,15 @@ class Loader(LoaderBase, LazyLoader):
                 if sys.path_importer_cache.get(directory, self) is None:
                     sys.path_importer_cache.pop(directory, None)
 
+    def clean_modules(self):
+        """As Salt's, which gives the memory back once the grains are known: what is kept to be used again goes too."""
+        super().clean_modules()
+        reusable.forget_tag(self.loaded_base_name, self.tag)
+
     def _note_helpers(self, imported):
-        directories = [directory for directory in self.module_dirs if not directory.startswith(_SALT)]
+        directories = [
+            directory for directory in map(os.fspath, self.module_dirs) if not directory.startswith(_SALT)
+        ]
         for path in helpers.imported(imported, directories, self.loaded_base_name):
             if self._files is not None:
                 self._files.add_file(path)
@@ -354,23 +365,19 @@ class Loader(LoaderBase, LazyLoader):
 
 def keep_generator(running, generator):
     """Run each step of a job's generator in the context its function was called in, as the function itself ran."""
-    send = None
+    step, value = generator.send, None
     try:
         while True:
             try:
-                item = running.run(generator.send, send)
+                item = running.run(step, value)
             except StopIteration as stop:
                 return stop.value
             try:
-                send = yield item
+                step, value = generator.send, (yield item)
             except GeneratorExit:
                 raise
             except BaseException as exc:
-                try:
-                    item = running.run(generator.throw, exc)
-                except StopIteration as stop:
-                    return stop.value
-                send = yield item
+                step, value = generator.throw, exc
     finally:
         running.run(generator.close)
 

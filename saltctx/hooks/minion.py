@@ -11,7 +11,7 @@ from salt.exceptions import SaltReqTimeoutError
 from salt.minion import Minion, MinionBase
 
 from .. import options, status
-from ..core import Job, JobContext
+from ..core import FileStamps, FileWatch, Job, JobContext
 from ..forksafe import ForkSafeLock
 from ..generation import Generations
 from ..report import Report
@@ -46,7 +46,7 @@ class MinionJobs:
         self.generations = Generations(
             functools.partial(_build, minion), functools.partial(JobContext, False), self.report
         )
-        self.always = False
+        self.freshness = options.Options.freshness
         self.enabled = True
         watch(minion.opts)
         process_hook.hook(minion)
@@ -63,6 +63,7 @@ class MinionJobs:
         finally:
             _begun.reset(token)
             self._settle(job)
+            self._tell_what_is_polled()
 
     def _settle(self, job):
         try:
@@ -71,10 +72,27 @@ class MinionJobs:
             if self.report.once("settle"):
                 log.exception("saltctx could not look at the modules that a job used (this is logged once)")
 
+    def follow(self, freshness):
+        """Take the value of the config; it counts for this job, what is watched from the next rebuild."""
+        if freshness != self.freshness:
+            self.freshness = freshness
+            self.generations.stamps = FileWatch if freshness == "watch" else FileStamps
+
+    def _tell_what_is_polled(self):
+        generation = self.generations.current
+        if self.freshness != "watch" or generation is None or generation.files.reason is None:
+            return
+        if self.report.once("polled"):
+            log.warning(
+                "saltctx looks at %d of %d paths of minion %s by stat instead of watching them: %s "
+                "(this is logged once)",
+                generation.files.polled, len(generation.files), self.minion_id, generation.files.reason,
+            )
+
     def load(self, minion, gen_modules):
         """Give a job that has just begun its loaders; on an error of ours, by Salt's own code."""
         try:
-            self.generations.adopt_or_rebuild(self.always)
+            self.generations.adopt_or_rebuild(self.freshness == "always")
         except Exception:
             if self.report.once("load"):
                 log.exception(
@@ -207,7 +225,7 @@ def active_jobs(minion, opts, activate):
     jobs = jobs or _first_job(minion)
     if jobs is not None:
         jobs.enabled = True
-        jobs.always = asked.freshness == "always"
+        jobs.follow(asked.freshness)
     return jobs
 
 

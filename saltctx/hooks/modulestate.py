@@ -4,6 +4,7 @@ import collections.abc
 import copy
 import dis
 import functools
+import io
 import types
 import weakref
 
@@ -150,6 +151,13 @@ class Reusable:
         with self._lock:
             self._known.pop((namespace, path), None)
 
+    def forget_tag(self, base_name, tag):
+        """Let all modules of one kind of loader, and of its ``loaded_base_name``, be executed again."""
+        kind = tuple(f"{base_name}.{place}.{tag}." for place in ("int", "ext"))
+        with self._lock:
+            for key in [key for key in self._known if key[0].startswith(kind)]:
+                del self._known[key]
+
     def add_volatile(self, path):
         """A module that keeps state is never used again."""
         self._volatile.add(path)
@@ -227,7 +235,7 @@ def _places(name, value, own):
         return [(name, functools.partial(own.get, name, _GONE))]
     if isinstance(value, functools._lru_cache_wrapper):
         return [(name, lambda: value.cache_info().currsize)]
-    if isinstance(value, collections.abc.Iterator):
+    if isinstance(value, collections.abc.Iterator) and not isinstance(value, io.IOBase):
         return [(name, object)]  # no look at it tells how far it is: whoever uses the module may move it
     places = []
     if isinstance(value, types.FunctionType) and value.__module__ == own["__name__"]:

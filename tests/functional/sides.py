@@ -303,7 +303,8 @@ def _in_child(request):
     try:
         scenario = _load(request["path"], request["scenario"])
         with ScenarioMinion(request["side"], **request["opts"]) as minion:
-            logging.getLogger().addHandler(_Keep(minion.log))
+            # Salt's own keep every record, with all that its traceback holds, until logging is set up.
+            logging.getLogger().handlers[:] = [_Keep(minion.log)]
             return {"result": scenario(minion, *request["arguments"])}
     except BaseException:
         return {"failure": traceback.format_exc()}

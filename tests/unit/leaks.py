@@ -356,6 +356,34 @@ def stamps_errors():
     raises(OverflowError, core.FileStamps, 2**64)
 
 
+@scenario
+def watch():
+    shared, own = core.FileWatch(0, 0), core.FileWatch(0, 0, max_watches=5)
+    for one in (shared, own):
+        for number in range(5):
+            one.add(f"{_directory}/leak/{number}")
+            one.restamp(f"{_directory}/leak/{number}")
+        one.add(_directory), one.suspects(), one.suspects(), one.paths(), len(one), _directory in one
+        one.polled, one.reason
+    one.add("odd\0"), one.add("\ud800"), one.add("relative")
+    core.FileWatch.__new__(core.FileWatch).suspects()
+
+
+watch.rounds = 500
+
+
+@scenario
+def watch_errors():
+    one = core.FileWatch()
+    for path in (b"x", 1, None):
+        raises(TypeError, one.add, path)
+        raises(TypeError, one.restamp, path)
+        raises(TypeError, one.__contains__, path)
+    raises(TypeError, core.FileWatch, object())
+    raises(TypeError, core.FileWatch, max_watches="1")
+    raises(OverflowError, core.FileWatch, max_watches=2**90)
+
+
 _directory = tempfile.gettempdir()
 EXACT_COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
 TYPES = [

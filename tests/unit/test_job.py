@@ -1,10 +1,13 @@
 """Job, current_job and loading."""
 
 import contextvars
+import ctypes
 import gc
+import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -252,3 +255,87 @@ def test_types_that_are_not_for_use(c_core):
 def test_each_module_has_its_own_state(c_core, core):
     job = c_core.Job("1")
     assert job.run(core.current_job) is (None if core is not c_core else job)
+
+
+def test_an_interpreter_of_its_own(c_core):
+    interpreters = pytest.importorskip("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(c_core.__file__).parents[1])!r})
+import saltctx._core as core
+context = core.JobContext()
+job = core.Job("1")
+job.run(context.__setitem__, "k", 1)
+assert job.layer == {{"k": 1}} and len(context) == 0
+assert core.NamedContext("__x__", object(), 5).value() == 5
+job.layer["job"] = job
+"""
+    for _ in range(3):
+        interpreter = interpreters.create()
+        try:
+            assert not interpreters.run_string(interpreter, script)
+        finally:
+            interpreters.destroy(interpreter)
+    assert c_core.current_job() is None
+
+
+# ---- a context that a call left behind ----
+
+
+@pytest.fixture
+def stray():
+    """Enter a context and leave it entered, which only C code can; undone after the test."""
+    entered = []
+
+    def enter():
+        context = contextvars.copy_context()
+        assert ctypes.pythonapi.PyContext_Enter(ctypes.py_object(context)) == 0
+        entered.append(context)
+
+    yield enter
+    for context in reversed(entered):
+        ctypes.pythonapi.PyContext_Exit(ctypes.py_object(context))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_calls_own_exception_is_never_lost(c_core, stray, monkeypatch, fails):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: reported.append(each.exc_value))
+
+    def func():
+        stray()
+        if fails:
+            raise KeyError("the call's own")
+
+    with pytest.raises(KeyError if fails else ValueError) as caught:
+        c_core.Job().run(func)
+    assert ("own" in str(caught.value)) == fails
+    assert [type(each) for each in reported] == ([ValueError] if fails else [])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_exception_of_a_call_in_a_loader_is_never_lost(c_core, monkeypatch, fails):
+    reported, entered = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: reported.append(each.exc_value))
+
+    class Loader(c_core.LoaderBase):
+        pass
+
+    def func():
+        entered.extend([contextvars.copy_context(), contextvars.copy_context()])
+        for context in entered:
+            assert ctypes.pythonapi.PyContext_Enter(ctypes.py_object(context)) == 0
+        if fails:
+            raise KeyError("the call's own")
+
+    def body():
+        with pytest.raises(KeyError if fails else RuntimeError):
+            Loader().run(func)
+
+    # In a thread of its own: the contexts stay entered there.
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert len(entered) == 2
+    assert [type(each) for each in reported] == ([RuntimeError] if fails else [])

@@ -29,4 +29,4 @@ def test_scenario(c_core, name):
 
 
 def test_there_are_scenarios_for_every_type():
-    assert {"job", "context", "loader", "loaded", "dunder", "stamps"} <= set(NAMES)
+    assert {"job", "context", "loader", "loaded", "dunder", "stamps", "watch"} <= set(NAMES)
