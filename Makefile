@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml setup.py $(wildcard src/*.c src/*.h)
 
-.PHONY: help demo test test-integration bench docs lint dist clean
+.PHONY: help demo test test-integration peer bench docs lint dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: $(VENV)/built-developer ## build with all warnings as errors; unit, functi
 
 test-integration: $(VENV)/built-developer ## tests against a real master and minion on loopback
 	$(BIN)/pytest tests/integration $(PYTEST_ARGS)
+
+peer: ## Salt's own tests, from its sdist: the same outcomes with saltctx as without (PEER_ARGS=--more for more)
+	$(PYTHON) tests/peer/run.py --salt $(SALT) $(PEER_ARGS)
 
 bench: $(VENV)/built-plain ## the measurements on a real minion (a good ten minutes)
 	$(BIN)/python bench/real.py

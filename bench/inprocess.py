@@ -18,6 +18,7 @@ from typing import Any
 import report
 
 SIDES = ("stock", "saltctx")
+ARGUMENTS = {"stock": [], "saltctx": ["--freshness", "stat"], "watch": ["--freshness", "watch"]}
 
 
 class Side:
@@ -27,7 +28,7 @@ class Side:
         self.name = name
         command = [sys.executable, str(Path(__file__).with_name("inprocess_worker.py"))]
         self._process = subprocess.Popen(
-            command + (["--saltctx"] if name == "saltctx" else []),
+            command + ARGUMENTS[name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
 
@@ -59,6 +60,7 @@ def main() -> int:
         one_at_a_time(sides, options, outcome)
         concurrent(sides, options, outcome)
         small(sides, options, outcome)
+        freshness(sides["saltctx"], stack.enter_context(Side("watch")), options, outcome)
         growth(sides["saltctx"], options, outcome)
     return outcome.finish(options)
 
@@ -115,16 +117,6 @@ def concurrent(sides: dict[str, Side], options: argparse.Namespace, outcome: rep
 
 def small(sides: dict[str, Side], options: argparse.Namespace, outcome: report.Report) -> None:
     rounds = 5
-    entries = [sides["saltctx"].ask("entry", rounds) for _ in range(rounds)]
-    paths = entries[0]["paths"]
-    outcome.add(
-        f"job entry, evidence ({paths} paths), exit", None, [entry["entry_us"] for entry in entries],
-        "us", target="saltctx <= 80",
-    )
-    outcome.add(
-        "of which not stat calls", None, [entry["entry_us"] - entry["stat_us"] for entry in entries],
-        "us", target="saltctx <= 3",
-    )
     number = 200_000 // options.share
     subscripts = [sides["saltctx"].ask("subscript", number) for _ in range(rounds)]
     outcome.add(
@@ -142,6 +134,30 @@ def small(sides: dict[str, Side], options: argparse.Namespace, outcome: report.R
         "look up and call, above the plain call", calls["stock"], calls["saltctx"], "ns",
         target="saltctx <= 1000",
     )
+
+
+def freshness(stat: Side, watch: Side, options: argparse.Namespace, outcome: report.Report) -> None:
+    watch.ask("job", "test.ping", rounds=3)
+    entries: dict[str, list[dict[str, float]]] = {"stat": [], "watch": []}
+    edited: dict[str, list[float]] = {"stat": [], "watch": []}
+    for _ in range(5):
+        for name, side in (("stat", stat), ("watch", watch)):
+            edited[name] += side.ask("edited", max(2, 10 // options.share))
+            entries[name].append(side.ask("entry", 5))
+    for name, limit in (("stat", 80), ("watch", 15)):
+        outcome.add(
+            f"job entry, evidence ({name}, {entries[name][0]['paths']} paths), exit", None,
+            [entry["entry_us"] for entry in entries[name]], "us", target=f"saltctx <= {limit}",
+        )
+    outcome.add(
+        "of which not stat calls", None, [entry["entry_us"] - entry["stat_us"] for entry in entries["stat"]],
+        "us", target="saltctx <= 3",
+    )
+    for name, more in edited.items():
+        outcome.add(
+            f"a job after one edited custom module, above an unchanged one ({name})", None, more,
+            "ms", target="saltctx <= 3",
+        )
 
 
 def growth(side: Side, options: argparse.Namespace, outcome: report.Report) -> None:

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,6 +250,8 @@ def ended_by_sigterm() -> Iterator[None]:
     """SIGTERM unwinds the stack as Ctrl-C does, so that every `with RealSalt(...)` stops its daemons."""
 
     def leave(signum: int, _frame: Any) -> None:
+        # A second signal must not cut the unwinding short.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise SystemExit(128 + signum)
 
     before = signal.signal(signal.SIGTERM, leave)
@@ -394,13 +396,16 @@ class RealSalt:
             raise RigError(f"the minion started but does not answer\n{self.minion.last_words()}")
 
     def stop(self) -> None:
-        if self._client is not None:
-            self._client.destroy()
-            self._client = None
-        for daemon in reversed(self._daemons):
-            daemon.stop()
-        self._daemons.clear()
-        shutil.rmtree(self.root, ignore_errors=True)
+        # Each step runs whatever became of the last: a signal may have caught the client's event loop half way.
+        with ExitStack() as steps:
+            steps.callback(shutil.rmtree, self.root, ignore_errors=True)
+            for daemon in self._daemons:
+                steps.callback(daemon.stop)
+            self._daemons = []
+            if self._client is not None:
+                client, self._client = self._client, None
+                with suppress(Exception):
+                    client.destroy()
 
     def restart_minion(self) -> None:
         """End the minion and start it anew, on the same configuration."""

@@ -311,7 +311,9 @@ class JobContext(dict):
     __copy__ = copy
 
     def __deepcopy__(self, memo):
-        return copy.deepcopy(self._snapshot(), memo)
+        made = memo[id(self)] = {}
+        made.update(copy.deepcopy(self._snapshot(), memo))
+        return made
 
     def __reduce_ex__(self, protocol):
         return dict, (self._snapshot(),)

@@ -2,9 +2,17 @@
 
 import hashlib
 import os
+import time
 
 from .core import FileStamps
 from .forksafe import ForkSafeLock
+
+# Directories are the same from one generation to the next, and long: what they list is kept by their times.
+KEPT_LISTINGS = 1000
+SETTLED_NS = 2_000_000_000
+"""Age of a directory's last change at which any further change moves its times, on every file system."""
+
+_known_listings = {}
 
 
 class FileEvidence:
@@ -99,19 +107,30 @@ class FileEvidence:
 def _listing(path):
     """The names that a loader could take for modules: not what an editor or Python itself leaves there."""
     try:
+        stat = os.stat(path)
+        signature = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev
+        known = _known_listings.get(path)
+        if known is not None and known[0] == signature:
+            return known[1]
         names = os.listdir(path)
     except OSError:
         return None, ()
-    return True, tuple(sorted(
+    listing = True, tuple(sorted(
         name for name in names if (name[0] not in "_." or name.startswith("__init__.")) and name[-1] != "~"
     ))
+    if time.time_ns() - max(signature[:2]) > SETTLED_NS:
+        if len(_known_listings) >= KEPT_LISTINGS:
+            _known_listings.clear()
+        _known_listings[path] = signature, listing
+    return listing
 
 
 def _difference(before, after):
     if before[0] != after[0]:
         return "appeared" if after[0] else "disappeared"
-    added = [f"{name} added" for name in after[1] if name not in before[1]]
-    removed = [f"{name} removed" for name in before[1] if name not in after[1]]
+    old, new = set(before[1]), set(after[1])
+    added = [f"{name} added" for name in sorted(new - old)]
+    removed = [f"{name} removed" for name in sorted(old - new)]
     return ", ".join((added + removed)[:5])
 
 

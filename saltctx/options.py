@@ -18,7 +18,8 @@ class Options:
 
     enabled: bool, saltctx runs the minion's jobs.
     freshness: str, how a job finds out whether the loaders are still right. ``stat``: by looking at the
-    files they were made from; ``watch``: the system tells what happened to them; ``always``: it does not look, every job rebuilds, as in Salt.
+    files they were made from; ``watch``: the system tells what happened to them; ``always``: it does not
+    look, every job rebuilds, as in Salt.
     states: bool, state runs use saltctx's loaders; else they are left to Salt.
     """
 

@@ -685,11 +685,28 @@ static PyObject *
 jobcontext_deepcopy(PyObject *self, PyObject *memo)
 {
     CoreState *state = PyType_GetModuleState(Py_TYPE(self));
-    PyObject *seen = state == NULL ? NULL : snapshot(self);
-    PyObject *copy =
-        seen == NULL ? NULL : PyObject_CallFunctionObjArgs(state->deepcopy, seen, memo, NULL);
+    PyObject *seen = NULL, *copy = NULL, *made = PyDict_New();
+    PyObject *id = PyLong_FromVoidPtr(self);
+    /* Noted first: the context may be somewhere in itself. */
+    if (state == NULL || made == NULL || id == NULL || PyObject_SetItem(memo, id, made) < 0) {
+        goto fail;
+    }
+    seen = snapshot(self);
+    if (seen == NULL) {
+        goto fail;
+    }
+    copy = PyObject_CallFunctionObjArgs(state->deepcopy, seen, memo, NULL);
+    if (copy == NULL || PyDict_Update(made, copy) < 0) {
+        goto fail;
+    }
+    goto done;
+fail:
+    Py_CLEAR(made);
+done:
+    Py_XDECREF(id);
     Py_XDECREF(seen);
-    return copy;
+    Py_XDECREF(copy);
+    return made;
 }
 
 static PyObject *

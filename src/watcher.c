@@ -312,27 +312,6 @@ detach_lock_held(WatcherObject *self, int number)
     }
 }
 
-/* -1 if memory is out: the watch is removed then. */
-static int
-attach_lock_held(WatcherObject *self, int number, int wd, uint32_t mask)
-{
-    Node *node = &self->nodes[number];
-    if (node->wd == wd) {
-        node->mask |= mask;
-        return 0;
-    }
-    detach_lock_held(self, number);
-    if (insert_pair_lock_held(self, wd, number) < 0) {
-        if (!is_pair_of_lock_held(self, pair_place_lock_held(self, wd), wd)) {
-            (void)inotify_rm_watch(self->fd, wd);
-        }
-        return -1;
-    }
-    node->wd = wd;
-    node->mask = mask;
-    return 0;
-}
-
 /* ---- events: under the lock ---- */
 
 /* Something happened to a node: nothing is known of it and of what is beneath. */
@@ -358,6 +337,30 @@ doubt_lock_held(WatcherObject *self, int top)
         }
         number = number == top ? NONE : nodes[number].next;
     }
+}
+
+/* -1 if memory is out: the watch is removed then. */
+static int
+attach_lock_held(WatcherObject *self, int number, int wd, uint32_t mask)
+{
+    Node *node = &self->nodes[number];
+    if (node->wd == wd) {
+        node->mask |= mask;
+        return 0;
+    }
+    if (node->armed) {
+        doubt_lock_held(self, number); /* what the old watch has yet to tell is lost with it */
+    }
+    detach_lock_held(self, number);
+    if (insert_pair_lock_held(self, wd, number) < 0) {
+        if (!is_pair_of_lock_held(self, pair_place_lock_held(self, wd), wd)) {
+            (void)inotify_rm_watch(self->fd, wd);
+        }
+        return -1;
+    }
+    node->wd = wd;
+    node->mask = mask;
+    return 0;
 }
 
 /* A name came or went in a directory: its own stamp changes, and what has that name. */

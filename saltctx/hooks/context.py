@@ -1,7 +1,5 @@
 """``salt.loader.context``: the dunders of a module, resolved in C through the running loader and job."""
 
-# For its effect: what it holds is of Salt's own class, whichever of a module and saltctx comes first.
-import salt.loader.dunder  # noqa: F401
 from salt.exceptions import LoaderError
 from salt.loader.context import LoaderContext, NamedLoaderContext
 

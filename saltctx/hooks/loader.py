@@ -54,6 +54,10 @@ class _Loading:
         self.known = self.module = self.answer = None
 
 
+class _OtherModule(BaseException):
+    """Salt is about to use a module object that is another load's; nothing of Salt's catches it."""
+
+
 def _without_load(func, args, kwargs):
     # What the module's own code loads meanwhile is another load.
     _loading.set(None)
@@ -191,13 +195,19 @@ class Loader(LoaderBase, LazyLoader):
             load.known = self._apart.get(namespace)
         elif load.stamp is not None:
             load.known = reusable.find(namespace, path, load.stamp, load.imports)
-        if load.known is not None:
-            sys.modules[namespace] = load.module = load.known.module
-        else:
-            # Salt executes the file again in the module object that other loaders and running jobs use.
-            sys.modules.pop(namespace, None)
         missing = set(self.missing_modules)
-        loaded = self._load_and_note_helpers(name, path, load)
+        while True:
+            if load.known is not None:
+                sys.modules[namespace] = load.module = load.known.module
+            else:
+                # Salt executes the file again in the module object that other loaders and running jobs use.
+                sys.modules.pop(namespace, None)
+            try:
+                loaded = self._load_and_note_helpers(name, path, load)
+                break
+            except _OtherModule:
+                # Another thread loaded the same file between this and Salt's own look into sys.modules.
+                load.module = None
         forget_frames(name, self.tag)
         if load.module is not None:
             self._own_opts(load)
@@ -278,7 +288,11 @@ class Loader(LoaderBase, LazyLoader):
         name = getattr(_func_or_method, "__name__", "")
         if name == "exec_module":
             if load.known is not None:
+                if args[0] is not load.known.module:
+                    raise _OtherModule
                 return None
+            if "__builtins__" in vars(args[0]):
+                raise _OtherModule
             load.module = args[0]
             _func_or_method = source.trustworthy(_func_or_method.__self__).exec_module
         result = super().run(_without_load, _func_or_method, args, kwargs)
@@ -292,18 +306,28 @@ class Loader(LoaderBase, LazyLoader):
             return None
         job = current_job()
         module = key.partition(".")[0]
-        known = self._modules.get(getattr(self._dict.get(key), "__module__", None))
+        known = self._known_of(key)
         if known is not None:
             own = self._use(known, job)
             if known.loaded_by() is not job and self._has_better(module, job):
                 self._unload(known)
             if key in own or key in self._dict:
                 return own.get(key)
-        if key not in self._dict:
-            for own in self._ask_again(module, job):
-                if key in own:
-                    return own[key]
-        return None
+        if key in self._dict:
+            return None
+        for own in self._ask_again(module, job):
+            if key in own:
+                return own[key]
+        if self.loaded:
+            return None
+        self._load_missing(key)
+        # It may be another job that has loaded it while this one waited.
+        known = self._known_of(key)
+        return None if known is None else self._use(known, job).get(key)
+
+    def _known_of(self, key):
+        """The LoadedModule that the function of a key is from, or None."""
+        return self._modules.get(getattr(self._dict.get(key), "__module__", None))
 
     def _has_better(self, module, job):
         """Whether a file that Salt would rather load for ``module``, and that said no to another job, says yes now."""

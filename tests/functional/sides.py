@@ -4,6 +4,8 @@ Runs a scenario on a minion that is stock Salt and on one with saltctx, each in 
 saltctx hooks a whole process, so the two can never be compared within one. A scenario is a function of a test
 file, ``scenario(minion)``: it is handed a :class:`ScenarioMinion` that is not started yet and returns what JSON
 can hold (a tuple comes back as a list). The processes are forked off a server that has only imported Salt.
+
+``SALTCTX_TEST_FRESHNESS=watch`` runs all scenarios that name no ``saltctx:`` block of their own with that freshness.
 """
 
 import asyncio
@@ -42,7 +44,10 @@ class Sides:
     def __init__(self):
         here = pathlib.Path(__file__).parent
         paths = [str(here), str(here.parent.parent / "bench")]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SALTCTX_")}
+        environment = {
+            name: value for name, value in os.environ.items()
+            if not name.startswith("SALTCTX_") or name.startswith("SALTCTX_TEST_")
+        }
         environment["PYTHONPATH"] = os.pathsep.join([*paths, environment.get("PYTHONPATH", "")])
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._server = subprocess.Popen(
@@ -120,7 +125,9 @@ class ScenarioMinion(InProcessMinion):
     """
 
     def __init__(self, side, **opts):
-        opts.setdefault("saltctx", True if side == SALTCTX else None)
+        freshness = os.environ.get("SALTCTX_TEST_FRESHNESS")
+        switched_on = {"freshness": freshness} if freshness else True
+        opts.setdefault("saltctx", switched_on if side == SALTCTX else None)
         opts.setdefault("disable_modules", _other_modules())
         super().__init__(**opts)
         self.side = side

@@ -313,6 +313,49 @@ def test_module_globals_side_by_side(sides):
     assert sides.saltctx(globals_side_by_side) == []
 
 
+def loads_at_once(minion):
+    """Instances of a module that jobs load at once, with a while between each look of the loader into sys.modules."""
+    import importlib.util
+
+    minion.module("keeps", """
+        import time
+        SEEN = {}
+        def go(number):
+            SEEN[number] = number
+            time.sleep(0.003)
+            return SEEN
+    """)
+    minion.module("steady", "NAMES = ('a',)\ndef go():\n    return __salt__['steady.names']()\ndef names():\n    return NAMES\n")
+    time.sleep(0.1)
+    minion.start()
+    minion.value("keeps.go", 0)
+    minion.value("steady.go")
+    spec_from_file_location = importlib.util.spec_from_file_location
+
+    def slow(*args, **kwargs):
+        spec = spec_from_file_location(*args, **kwargs)
+        time.sleep(0.004)
+        return spec
+
+    importlib.util.spec_from_file_location = slow
+    wrong = []
+    for round_ in range(3):
+        loads = [
+            minion.load("steady.go") if number % 4 == 0 else minion.load("sys.reload_modules") if number % 31 == 1
+            else minion.load("keeps.go", number) for number in range(64)
+        ]
+        for number, ret in enumerate(minion.run_many(loads, 8)):
+            expected = ("a",) if number % 4 == 0 else None if number % 31 == 1 else {number: number}
+            if ret.get("return", "LOST") != expected:
+                wrong.append([round_, number, ret.get("return", "LOST")])
+    return wrong
+
+
+def test_instances_loaded_at_once(sides):
+    """Each job has its own instance, and modules that jobs share are whole."""
+    assert sides.saltctx(loads_at_once) == []
+
+
 def globals_of_a_running_job(minion):
     """A job's globals when a reload and other jobs come in between."""
     minion.module("keeps", """

@@ -8,6 +8,9 @@ set Salt stays as it is; what else the plugin does, it does on both sides.
 
 import pytest
 
+from saltctx import activation, options
+from saltctx.core import Job
+
 _made = 0
 
 
@@ -18,25 +21,23 @@ def _wanted(opts):
     return True
 
 
-def pytest_sessionstart():
-    """Put the hooks in; a Salt that saltctx does not know ends the run."""
-    import salt.loader
-    import salt.minion
-    from salt.loader.lazy import LazyLoader
-
-    from saltctx import activation, options
-    from saltctx.core import Job
-    from saltctx.hooks.loader import Loader
-
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure():
+    """Put the hooks in; a Salt that saltctx does not know ends the run, before anything else was begun."""
     if options.disabled_by_environment():
         return
-    if not Job.__module__.startswith("saltctx._core"):
-        pytest.exit("saltctx has no extension here", returncode=3)
+    if Job.__module__ != "saltctx._core":
+        raise pytest.UsageError("saltctx has no extension here")
+    import salt.minion  # noqa: F401
+    from salt.loader.lazy import LazyLoader
+
     # The pass-throughs, as in every process that has a minion; then what a first job puts in.
     activation.loader_dirs()
     activation.activate(_wanted)
+    from saltctx.hooks.loader import Loader
+
     if type(LazyLoader([], {"optimization_order": [0]}, tag="peer")) is not Loader:
-        pytest.exit("saltctx's loaders are not those that Salt makes", returncode=3)
+        raise pytest.UsageError("the loaders that Salt makes are not saltctx's")
 
 
 def pytest_collection_modifyitems(items):

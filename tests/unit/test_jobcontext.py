@@ -361,6 +361,10 @@ def test_a_context_in_itself(context):
     context["me"] = context
     assert repr(context) == "{'me': {...}}"
     assert context["me"] is context
+    made = copy.deepcopy(context)
+    assert type(made) is dict and made["me"] is made
+    pair = copy.deepcopy([context, context])
+    assert pair[0] is pair[1]
 
 
 def test_views_and_iterators_walk_a_snapshot(context):

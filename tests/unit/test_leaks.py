@@ -28,5 +28,19 @@ def test_scenario(c_core, name):
     assert "rounds" in done.stdout
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="CPython itself crashes on failing allocations since 3.12")
+def test_failing_allocations(c_core):
+    root = Path(c_core.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(SCRIPT.with_name("nomemory.py"))],
+        env=env, capture_output=True, text=True, timeout=110, check=False,
+    )
+    if done.returncode == 77:
+        pytest.skip("the interpreter has no _testcapi")
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "dunder_errors" in done.stdout
+
+
 def test_there_are_scenarios_for_every_type():
     assert {"job", "context", "loader", "loaded", "dunder", "stamps", "watch"} <= set(NAMES)
