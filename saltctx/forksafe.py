@@ -7,35 +7,23 @@ import weakref
 _locks = weakref.WeakSet()
 
 
-class ForkSafeLock:
+class ForkSafeLock(type(threading.RLock())):
     """
-    A re-entrant lock for ``with`` statements: ``ForkSafeLock()``.
+    A ``threading.RLock``: ``ForkSafeLock()``.
 
     A state with ``parallel: True`` forks while jobs run beside it; the thread that holds a lock is not
-    there in the child, and would never let it go.
+    there in the child, and would never let it go. One that the forking thread holds stays held.
     """
 
-    __slots__ = ("_lock", "__weakref__")
-
     def __init__(self):
-        self._lock = threading.RLock()
+        super().__init__()
         _locks.add(self)
-
-    def __enter__(self):
-        self._lock.acquire()
-        return self
-
-    def __exit__(self, *exc_info):
-        try:
-            self._lock.release()
-        except RuntimeError:
-            # Taken before a fork by the thread that forked: the child has another lock.
-            pass
 
 
 def _renew():
     for lock in list(_locks):
-        lock._lock = threading.RLock()
+        if not lock._is_owned():
+            lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):

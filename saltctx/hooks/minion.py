@@ -63,7 +63,6 @@ class MinionJobs:
         finally:
             _begun.reset(token)
             self._settle(job)
-            self._tell_what_is_polled()
 
     def _settle(self, job):
         try:
@@ -91,8 +90,10 @@ class MinionJobs:
 
     def load(self, minion, gen_modules):
         """Give a job that has just begun its loaders; on an error of ours, by Salt's own code."""
+        before = self.generations.current
         try:
-            self.generations.adopt_or_rebuild(self.freshness == "always")
+            if self.generations.adopt_or_rebuild(self.freshness == "always") is not before:
+                self._tell_what_is_polled()
         except Exception:
             if self.report.once("load"):
                 log.exception(
