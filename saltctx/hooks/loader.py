@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import importlib
 import inspect
 import logging
@@ -21,7 +22,7 @@ from salt.utils.optsdict import safe_opts_copy
 from ..core import LoadedFunction, LoaderBase, bind, current_job, loading
 from ..forksafe import ForkSafeLock
 from . import context, deep, helpers, installation, scans, source
-from .modulestate import LoadedModule, Refusal, forget_frames, reusable
+from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
 from .optsdict import job_dict, job_opts, unwrapped
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class Loader(LoaderBase, LazyLoader):
         self._files = generation.files if generation is not None else None
         self._scan = None
         self._refused = {}
+        self._asked_before = set()
         self._modules = {}
         self._apart = None
         self._volatile = generation.volatile if generation is not None else None
@@ -213,6 +215,7 @@ class Loader(LoaderBase, LazyLoader):
             self._own_opts(load)
         if loaded is not True:
             self._refused[name] = Refusal(name, load.module, set(self.missing_modules) - missing)
+            self._asked_before.add(name)
             reusable.forget(namespace, path)
         elif load.module is not None:
             self._keep(name, path, load)
@@ -231,15 +234,25 @@ class Loader(LoaderBase, LazyLoader):
         token = _loading.set(load)
         if not load.is_custom:
             try:
-                return loading(super()._load_module, name)
+                return self._load_into_base(name)
             finally:
                 _loading.reset(token)
         imported = set(sys.modules)
         try:
-            return loading(super()._load_module, name)
+            return self._load_into_base(name)
         finally:
             _loading.reset(token)
             self._note_helpers(imported)
+
+    def _load_into_base(self, name):
+        """Let Salt load the file; what it writes to ``__context__`` is for all jobs."""
+        if not self.shared or name not in self._asked_before:
+            return loading(super()._load_module, name)
+        # What it wrote when it was loaded before is not there for it to find.
+        loaded, written = afresh(self, functools.partial(super()._load_module, name))
+        if written:
+            self.pack["__context__"].base.update(written)
+        return loaded
 
     def _LazyLoader__clean_sys_path(self):
         """As Salt's, but import caches are dropped only if something was installed, or the path was changed."""
@@ -370,6 +383,7 @@ class Loader(LoaderBase, LazyLoader):
             # Replaced, not changed: a job that iterates or calls goes on with what it has.
             self._dict = kept
             self.loaded_files.discard(known.name)
+            self._asked_before.add(known.name)
             self.loaded = False
 
     def _private(self, known, job):

@@ -1,6 +1,7 @@
 """What a loaded module may keep or change between jobs, where Salt executes its file anew for each."""
 
 import collections.abc
+import contextvars
 import copy
 import dis
 import functools
@@ -10,7 +11,7 @@ import weakref
 
 from salt.utils.decorators import Depends
 
-from ..core import current_job, loading
+from ..core import Job, JobContext, current_job
 from ..forksafe import ForkSafeLock
 from . import installation
 
@@ -18,6 +19,7 @@ _CONTAINERS = (dict, list, set, bytearray, collections.deque)
 _PLAIN = (int, float, str, bytes, tuple, type(None))
 _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 _GONE = object()
+_asking = contextvars.ContextVar("saltctx_asking", default=())
 
 
 def _weak(job):
@@ -52,7 +54,7 @@ class Refusal:
         if not isinstance(self.virtual, types.FunctionType) or not loader.virtual_enable:
             return False
         try:
-            return bool(_plain(loading(loader.run, self.virtual)))
+            return bool(_plain(_ask(self.virtual, loader)))
         except Exception:  # Salt logs it when it loads the module
             return False
 
@@ -97,8 +99,10 @@ class LoadedModule:
         """Ask ``__virtual__`` again, as each job did; whether the answer is another than when it was loaded."""
         if not isinstance(self.virtual, types.FunctionType) or not loader.virtual_enable:
             return False
+        if self.virtual in _asking.get():
+            return False  # by what it calls itself
         try:
-            answer = loading(loader.run, self.virtual)
+            answer = _ask(self.virtual, loader)
         except Exception:  # Salt logs it when it loads the module again
             return True
         return _plain(answer) != self.answer
@@ -171,6 +175,32 @@ def _same(value, content):
         return bool(value == content)
     except Exception:  # what cannot be compared is taken for changed
         return False
+
+
+def _ask(virtual, loader):
+    """What ``__virtual__`` says now; nothing of what it said before is in its ``__context__``."""
+    return afresh(loader, lambda: loader.run(virtual), (*_asking.get(), virtual))[0]
+
+
+def afresh(loader, func, asking=()):
+    """
+    (what ``func()`` returns, what it wrote to ``__context__``), in a job of its own where that is empty.
+
+    asking: the ``__virtual__`` functions that wait for the answer.
+    """
+    shared = loader.pack.get("__context__")
+
+    def run():
+        if not isinstance(shared, JobContext):
+            return func(), {}
+        shared.clear()
+        return func(), shared.copy()
+
+    token = _asking.set(asking or _asking.get())
+    try:
+        return Job().run(run)
+    finally:
+        _asking.reset(token)
 
 
 def _plain(answer):

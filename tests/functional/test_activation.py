@@ -1,4 +1,4 @@
-"""Switching on and off: without the flag Salt runs its own code, a wrong flag says what is wrong, and no job is lost."""
+"""Switching on and off: without the flag Salt runs its own code, a wrong one says what is wrong, no job is lost."""
 
 import importlib
 import sys
@@ -357,7 +357,10 @@ def jobs_and_doctor(minion):
 
 
 @pytest.mark.parametrize(("how", "words"), [
-    ("signature", ["salt.minion.MinionBase.gen_modules(self, initial_load, context, brand_new)", "found (self, initial_load, context)"]),
+    ("signature", [
+        "salt.minion.MinionBase.gen_modules(self, initial_load, context, brand_new)",
+        "found (self, initial_load, context)",
+    ]),
     ("missing", ["salt.loader.lazy.LazyLoader.no_such_method(self)", "AttributeError"]),
     ("names", ["salt.minion.Minion._thread_return uses", "does not use no_such_name"]),
 ])
@@ -380,7 +383,7 @@ def test_unknown_salt(sides, how, words):
 
 
 def test_unknown_salt_is_looked_at_once(sides):
-    """Jobs of a minion that was refused do not pay for the look again: one for the first job, two for status and doctor."""
+    """Jobs of a minion that was refused do not pay for the look again: the first one's, saltctx.status' and doctor's."""
     assert sides.saltctx(unknown_salt, "signature")["asked"] <= 3
 
 

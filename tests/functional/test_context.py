@@ -113,7 +113,8 @@ def loaded_while_loading(minion):
             return True
         def handles():
             __context__["opener.at_load"]["handles"].append(1)
-            return [len(__context__["opener.at_load"]["handles"]), __context__["opener.virtual"], __context__["opener.at_load"]["id"]]
+            at_load = __context__["opener.at_load"]
+            return [len(at_load["handles"]), __context__["opener.virtual"], at_load["id"]]
     """)
     minion.start()
     return [minion.value("opener.handles") for _ in range(3)]
@@ -394,7 +395,7 @@ def test_threads_that_a_module_starts(sides):
 def pool_that_outlives_its_job(minion):
     bag(minion)
     # The pool hangs on a module that no loader loads, as one of a library does.
-    minion.write("lib/lasting_pool.py", "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n")
+    minion.write("lib/lasting_pool.py", "import concurrent.futures as f\npool = f.ThreadPoolExecutor(1)\n")
     minion.module("long", """
         import sys
         def go(name):

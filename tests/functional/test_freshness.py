@@ -313,9 +313,10 @@ def test_overriding_a_shipped_module(sides):
 def added_after_a_listing(minion):
     it = Kind(minion, "modules")
     minion.start()
-    listed = minion.value("sys.list_functions")
+    before = minion.value("sys.list_functions")
     it.write("version 1")
-    return ["test.ping" in listed, "it.version" in listed, it.look(), "it.version" in minion.value("sys.list_functions")]
+    seen = ["test.ping" in before, "it.version" in before, it.look()]
+    return [*seen, "it.version" in minion.value("sys.list_functions")]
 
 
 def test_added_after_a_listing(sides):
@@ -717,6 +718,27 @@ def virtual_that_keeps_its_answer(minion):
 def test_virtual_that_keeps_its_answer_in_the_context(sides):
     """It is asked with a fresh context, as when each job loaded the module."""
     assert sides.both(virtual_that_keeps_its_answer) == [1, "there", 1]
+
+
+def virtuals_that_call_each_other(minion):
+    for name, other in (("one", "two"), ("two", "one")):
+        minion.module(name, f"""
+            def __virtual__():
+                try:
+                    __salt__["{other}.go"]()
+                except KeyError:
+                    pass
+                return True
+            def go():
+                return "{name}"
+        """)
+    minion.start()
+    return minion.values("one.go", "two.go", "one.go", "two.go")
+
+
+def test_virtuals_that_call_each_other(sides):
+    """Neither is asked again while it is being asked."""
+    assert sides.both(virtuals_that_call_each_other) == ["one", "two", "one", "two"]
 
 
 def reason_of_virtual(minion):

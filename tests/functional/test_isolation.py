@@ -1,4 +1,4 @@
-"""What a job does to ``__opts__``, ``__pillar__``, ``__grains__`` and module globals stays with it; what a run is told, too."""
+"""What a job does to its opts, pillar, grains and module globals stays with it, and so does what a run is told."""
 
 import asyncio
 import threading
@@ -221,40 +221,132 @@ def test_the_published_load_stays_as_it_was(sides):
 
 # -------------------------------------------------------------------------------- module globals
 GLOBALS = {
-    "rebound": ("N = 0", "    global N\n    N += 1\n    return N"),
-    "list": ("SEEN = []", "    SEEN.append(1)\n    return len(SEEN)"),
-    "dict": ("SEEN = {}", "    SEEN[len(SEEN)] = 1\n    return len(SEEN)"),
-    "set": ("SEEN = set()", "    SEEN.add(len(SEEN))\n    return len(SEEN)"),
-    "nested": ("SEEN = {'a': {'b': []}}", "    SEEN['a']['b'].append(1)\n    return len(SEEN['a']['b'])"),
-    "by a helper function": ("N = 0\ndef _bump():\n    global N\n    N += 1", "    _bump()\n    return N"),
-    "deleted": ("N = 1", "    global N\n    found = 1 if 'N' in globals() else 0\n    del N\n    return found"),
-    "attribute of an object": (
-        "class _Seen:\n    def __init__(self):\n        self.n = 0\nSEEN = _Seen()", "    SEEN.n += 1\n    return SEEN.n",
-    ),
-    "attribute of a class": ("class _Seen:\n    n = 0", "    _Seen.n += 1\n    return _Seen.n"),
-    "attribute of a function": (
-        "def _seen():\n    pass\n_seen.n = 0", "    _seen.n += 1\n    return _seen.n",
-    ),
-    "default argument": ("def _seen(kept=[]):\n    kept.append(1)\n    return len(kept)", "    return _seen()"),
-    "iterator": ("import itertools\nN = itertools.count(1)", "    return next(N)"),
-    "cached function": (
-        "import functools, itertools\n_N = itertools.count(1)\n@functools.lru_cache(None)\ndef _n(x):\n    return next(_N)",
-        "    return _n(0)",
-    ),
-    "closure": (
-        "def _make():\n    n = 0\n    def bump():\n        nonlocal n\n        n += 1\n        return n\n    return bump\n_bump = _make()",
-        "    return _bump()",
-    ),
-    "counter": ("import collections\nSEEN = collections.Counter()", "    SEEN['a'] += 1\n    return SEEN['a']"),
-    "default dict": (
-        "import collections\nSEEN = collections.defaultdict(list)", "    SEEN['a'].append(1)\n    return len(SEEN['a'])",
-    ),
+    "rebound": """
+        N = 0
+        def go():
+            global N
+            N += 1
+            return N
+    """,
+    "by a helper function": """
+        N = 0
+        def _bump():
+            global N
+            N += 1
+        def go():
+            _bump()
+            return N
+    """,
+    "deleted": """
+        N = 1
+        def go():
+            global N
+            found = 1 if "N" in globals() else 0
+            del N
+            return found
+    """,
+    "list": """
+        SEEN = []
+        def go():
+            SEEN.append(1)
+            return len(SEEN)
+    """,
+    "dict": """
+        SEEN = {}
+        def go():
+            SEEN[len(SEEN)] = 1
+            return len(SEEN)
+    """,
+    "set": """
+        SEEN = set()
+        def go():
+            SEEN.add(len(SEEN))
+            return len(SEEN)
+    """,
+    "nested": """
+        SEEN = {"a": {"b": []}}
+        def go():
+            SEEN["a"]["b"].append(1)
+            return len(SEEN["a"]["b"])
+    """,
+    "counter": """
+        import collections
+        SEEN = collections.Counter()
+        def go():
+            SEEN["a"] += 1
+            return SEEN["a"]
+    """,
+    "default dict": """
+        import collections
+        SEEN = collections.defaultdict(list)
+        def go():
+            SEEN["a"].append(1)
+            return len(SEEN["a"])
+    """,
+    "attribute of an object": """
+        class _Seen:
+            def __init__(self):
+                self.n = 0
+        SEEN = _Seen()
+        def go():
+            SEEN.n += 1
+            return SEEN.n
+    """,
+    "attribute of a class": """
+        class _Seen:
+            n = 0
+        def go():
+            _Seen.n += 1
+            return _Seen.n
+    """,
+    "attribute of a function": """
+        def _seen():
+            pass
+        _seen.n = 0
+        def go():
+            _seen.n += 1
+            return _seen.n
+    """,
+    "default argument": """
+        def _seen(kept=[]):
+            kept.append(1)
+            return len(kept)
+        def go():
+            return _seen()
+    """,
+    "iterator": """
+        import itertools
+        N = itertools.count(1)
+        def go():
+            return next(N)
+    """,
+    "cached function": """
+        import functools, itertools
+        _N = itertools.count(1)
+        @functools.lru_cache(None)
+        def _n(x):
+            return next(_N)
+        def go():
+            return _n(0)
+    """,
+    "closure": """
+        def _make():
+            n = 0
+            def bump():
+                nonlocal n
+                n += 1
+                return n
+            return bump
+        _bump = _make()
+        def go():
+            return _bump()
+    """,
 }
 
 
 def globals_of_modules(minion):
-    for number, (top, body) in enumerate(GLOBALS.values()):
-        minion.module(f"keeps{number}", f"{top}\ndef go():\n{body}\n")
+    for number, source in enumerate(GLOBALS.values()):
+        minion.module(f"keeps{number}", source)
     minion.start()
     seen = {name: [] for name in GLOBALS}
     for _ in range(3):
@@ -325,7 +417,13 @@ def loads_at_once(minion):
             time.sleep(0.003)
             return SEEN
     """)
-    minion.module("steady", "NAMES = ('a',)\ndef go():\n    return __salt__['steady.names']()\ndef names():\n    return NAMES\n")
+    minion.module("steady", """
+        NAMES = ("a",)
+        def go():
+            return __salt__["steady.names"]()
+        def names():
+            return NAMES
+    """)
     time.sleep(0.1)
     minion.start()
     minion.value("keeps.go", 0)
@@ -673,12 +771,13 @@ def runs_of_their_own(minion):
             time.sleep(0.004)
             return __opts__.get("saltenv")
     """)
+    read = (
+        "pillar.get('n')", "salt['pillar.get']('n')", "salt['reads.pillar']('n')", "salt['reads.opts_pillar']('n')",
+        "salt['reads.saltenv']()", "saltenv",
+    )
+    name = "|".join(f"{{{{ {one} }}}}" for one in read)
     for below in ("srv", "dev"):
-        minion.sls("run", f"""
-            x:
-              test.nop:
-                - name: {below}|{{{{ pillar.get('n') }}}}|{{{{ salt['pillar.get']('n') }}}}|{{{{ salt['reads.pillar']('n') }}}}|{{{{ salt['reads.opts_pillar']('n') }}}}|{{{{ salt['reads.saltenv']() }}}}|{{{{ saltenv }}}}
-        """, below=below)
+        minion.sls("run", f"x:\n  test.nop:\n    - name: {below}|{name}\n", below=below)
     minion.start()
     loads, expected = [], []
     for number in range(48):
@@ -690,7 +789,7 @@ def runs_of_their_own(minion):
             loads.append(minion.load("state.apply", "run", pillar={"n": f"p{number}"}, saltenv="dev", concurrent=True))
             expected.append("|".join(["dev", *[f"p{number}"] * 4, "dev", "dev"]))
         else:
-            loads.append(minion.load("reads.saltenv" if kind == 2 else "reads.opts_pillar", *([] if kind == 2 else ["n"])))
+            loads.append(minion.load("reads.saltenv") if kind == 2 else minion.load("reads.opts_pillar", "n"))
             expected.append(None)
     wrong = []
     for ret, value in zip(minion.run_many(loads, 8), expected):

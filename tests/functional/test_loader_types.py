@@ -115,9 +115,10 @@ def context_copies():
     deep = copy.deepcopy(__context__.value())
     deep["a"]["b"].append(2)
     named = copy.deepcopy(__context__)
+    pickled = pickle.loads(pickle.dumps(__context__.value()))
     return {
-        "deep": deep, "own": __context__["a"], "named": named["a"], "pickled": pickle.loads(pickle.dumps(__context__.value())),
-        "plain": type(pickle.loads(pickle.dumps(__context__.value()))).__name__, "json": json.dumps(__context__.value()),
+        "deep": deep, "own": __context__["a"], "named": named["a"], "pickled": pickled,
+        "plain": type(pickled).__name__, "json": json.dumps(__context__.value()),
         "equal": [__context__ == {"a": {"b": [1]}}, __context__ == named, __context__ != {}],
     }
 
@@ -152,7 +153,9 @@ EXPECTED = {
         "attributes": [{"documented": "highstate"}, "types"], "missing": "none",
     },
     "access": ["pong", "pong", "pong", 3, "KeyError", "AttributeError", "AttributeError", True, False],
-    "missing_fun_string": ["'no.such' is not available.", "'types.no_such' is not available.", "'no.such' is not available."],
+    "missing_fun_string": [
+        "'no.such' is not available.", "'types.no_such' is not available.", "'no.such' is not available.",
+    ],
     "context_copies": {
         "deep": {"a": {"b": [1, 2]}}, "own": {"b": [1]}, "named": {"b": [1]}, "pickled": {"a": {"b": [1]}},
         "plain": "dict", "json": '{"a": {"b": [1]}}', "equal": [True, True, True],
@@ -237,7 +240,7 @@ def coroutines(minion):
 
 
 def test_coroutine_functions(sides):
-    """Awaited in an event loop of the job's own, they have its dunders throughout (stock: only until the first await)."""
+    """Awaited in an event loop of the job's own, they have its dunders (stock: only where they do not await)."""
     assert sides.saltctx(coroutines) == [
         [5, "pong", "m1"], [[[number, "pong", "m1"] for number in range(5)], 4], "TypeError", [[7, "pong", "m1"], 7],
     ]
@@ -272,7 +275,9 @@ def loaders_of_a_nested_call(minion):
     """eldest_loader() and parent_loader of a util that a module calls."""
     minion.module("asks", """
         def go():
-            return [__salt__.loader().tag, __salt__.eldest_loader().tag, __utils__["told.go"](), __utils__["told.back"]()]
+            return [
+                __salt__.loader().tag, __salt__.eldest_loader().tag, __utils__["told.go"](), __utils__["told.back"](),
+            ]
         def inner():
             return [__salt__.loader().tag, __salt__.eldest_loader().tag]
     """)
@@ -322,7 +327,8 @@ def raw_providers(minion):
     """)
     minion._config["providers"] = {"service": "plainsvc"}
     minion.start()
-    return [minion.value("service.status", "a"), minion.value("service.status", "b"), minion.value("own_service.status", "c")]
+    jobs = (("service.status", "a"), ("service.status", "b"), ("own_service.status", "c"))
+    return [minion.value(*job) for job in jobs]
 
 
 def test_raw_providers(sides):
@@ -401,7 +407,7 @@ def odd_functions(minion):
         ("odd.plain", 1), ("odd.partial", 2), ("odd.instance", 3), ("odd.list",), ("odd.list_",), ("odd._private",),
         ("odd.not_in_all",), ("loads.yes",), ("loads.no",), ("aliased.go",), ("other_name.go",),
     ]
-    return [str(minion.value(*job)).partition("\n")[0] for job in jobs] * 1
+    return [str(minion.value(*job)).partition("\n")[0] for job in jobs]
 
 
 def test_odd_functions(sides):
@@ -512,8 +518,10 @@ changed, updated, nested, takes = _changed, _updated, _nested, _takes
 def test_uses_of_opts(sides):
     """All that modules do with ``__opts__`` as a whole."""
     found = sides.both(uses_of_opts)
-    for name in ("dict()", "stars", "copy.copy", "copy.deepcopy", ".copy()", "safe_opts_copy", "json", "pickle", "items",
-                 "update of a dict", "a file client", "grains through opts"):
+    for name in (
+        "dict()", "stars", "copy.copy", "copy.deepcopy", ".copy()", "safe_opts_copy", "json", "pickle", "items",
+        "update of a dict", "a file client", "grains through opts",
+    ):
         assert found[name] == "m1", name
     for name in ("deepcopy is apart", "safe_opts_copy is apart"):
         assert found[name] == ["m1", 1], name

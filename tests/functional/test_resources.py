@@ -212,7 +212,14 @@ def test_no_job_is_kept(sides):
 def threads_that_load_at_once(minion):
     """sys.path, which Salt's loaders extend and restore for each file, when many load at once."""
     for number in range(20):
-        minion.module(f"many{number}", f"try:\n    import absent{number}\nexcept ImportError:\n    pass\ndef go():\n    return {number}\n")
+        minion.module(f"many{number}", f"""
+            try:
+                import absent{number}
+            except ImportError:
+                pass
+            def go():
+                return {number}
+        """)
     for number in range(20):
         sys.path.append(f"{minion.root}/nowhere{number}.zip")
     minion.start()

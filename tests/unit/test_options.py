@@ -61,7 +61,8 @@ def test_unknown_key(key, hint):
     with pytest.raises(options.OptionsError) as caught:
         options.parse({key: "x"}, "/etc/salt/minion")
     text = str(caught.value)
-    for word in (repr(key), "unknown key", "/etc/salt/minion", *(field.name for field in dataclasses.fields(options.Options))):
+    keys = [field.name for field in dataclasses.fields(options.Options)]
+    for word in (repr(key), "unknown key", "/etc/salt/minion", *keys):
         assert word in text
     assert ("did you mean" in text) == (hint is not None)
     if hint:
@@ -93,7 +94,9 @@ def test_source_that_is_not_given():
         options.parse("maybe")
 
 
-@pytest.mark.parametrize(("value", "disabled"), [("", False), ("0", False), ("1", True), ("yes", True), ("false", True)])
+@pytest.mark.parametrize(("value", "disabled"), [
+    ("", False), ("0", False), ("1", True), ("yes", True), ("false", True),
+])
 def test_disabled_by_environment(monkeypatch, value, disabled):
     """Any value but an empty one and 0."""
     monkeypatch.setenv("SALTCTX_DISABLE", value)
