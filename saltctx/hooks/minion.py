@@ -5,6 +5,7 @@ import concurrent.futures
 import contextvars
 import functools
 import logging
+import os
 import sys
 
 from salt.exceptions import SaltReqTimeoutError
@@ -125,8 +126,8 @@ def _build(minion, generation):
     opts = minion.opts
     changes = opts.changes
     _add_module_dirs(opts, generation.files)
-    for path in filter(None, sys.path):
-        # A package that is installed there may bring loader directories of its own.
+    for path in filter(os.path.isabs, sys.path):
+        # A package installed there may bring loader directories of its own. What is no path is an importer's mark.
         generation.files.add_directory(path)
     apart = object.__new__(_apart_class(type(minion)))
     vars(apart).update(vars(minion))
