@@ -118,7 +118,7 @@ RIG_STATE = '''
 import time
 
 
-def there(name, delay=0.01):
+def there(name, delay=0.01, **kwargs):
     """Act unless this is a dry run, and say which it was."""
     time.sleep(delay)
     if __opts__["test"]:

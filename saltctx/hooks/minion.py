@@ -89,11 +89,17 @@ class MinionJobs:
                 generation.files.polled, len(generation.files), self.minion_id, generation.files.reason,
             )
 
-    def load(self, minion, gen_modules):
-        """Give a job that has just begun its loaders; on an error of ours, by Salt's own code."""
+    def load(self, minion, gen_modules, asked_for=None):
+        """
+        Give a job that has just begun its loaders; on an error of ours, by Salt's own code.
+
+        asked_for: str, why somebody wants them rebuilt, whatever the evidence says.
+        """
         before = self.generations.current
         try:
-            if self.generations.adopt_or_rebuild(self.freshness == "always") is not before:
+            if asked_for is not None:
+                self.generations.rebuild(asked_for)
+            elif self.generations.adopt_or_rebuild(self.freshness == "always") is not before:
                 self._tell_what_is_polled()
         except Exception:
             if self.report.once("load"):
@@ -295,7 +301,7 @@ def install():
                 _begun.set(None)
                 jobs.load(self, original)
             else:
-                jobs.generations.rebuild("modules reloaded (sys.reload_modules)")
+                jobs.load(self, original, "modules reloaded (sys.reload_modules)")
             return None
 
         return gen_modules

@@ -278,6 +278,29 @@ def test_error_at_job_start(sides):
     assert has_cause
 
 
+def error_in_a_reload(minion):
+    from saltctx.generation import Generations
+
+    minion.module("code", CODE)
+    minion.start()
+    found = [run_jobs(minion)]
+    rebuild = Generations.rebuild
+
+    def fail(self, reason):
+        raise RuntimeError("as the test told it to")
+
+    Generations.rebuild = fail
+    found += [minion.job("sys.reload_modules")["retcode"] for _ in range(2)]
+    found += [len(minion.logged()), run_jobs(minion)]
+    Generations.rebuild = rebuild
+    return [*found, minion.job("sys.reload_modules")["retcode"], run_jobs(minion)]
+
+
+def test_error_in_a_reload(sides):
+    """sys.reload_modules does what it does in Salt, and later jobs are right."""
+    assert sides.saltctx(error_in_a_reload) == [SALTCTX_JOBS, 0, 0, 1, SALTCTX_JOBS, 0, SALTCTX_JOBS]
+
+
 def error_while_building(minion):
     """Salt's own gen_modules() fails in the middle of a rebuild: a job fails with it as on stock, the next is right."""
     minion.module("code", CODE)
