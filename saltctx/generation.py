@@ -55,10 +55,12 @@ class Generations:
 
     def adopt_or_rebuild(self, always=False):
         """The generation that a job which starts now runs on. ``always``: a rebuild in any case."""
-        reason = "freshness is always" if always else self._stale()
-        if reason is None:
+        current = self.current
+        # The way of nearly every job: no call more than it takes.
+        if current is not None and not always and current.held() is None and current.files.changed() is None:
             self._report.count("adopted")
-            return self.current
+            return current
+        reason = "freshness is always"
         with self._lock:
             if not always:
                 # Another job may have rebuilt while this one waited.

@@ -16,14 +16,14 @@ class Report:
 
     def __init__(self):
         self._lock = ForkSafeLock()
-        self._counts = collections.Counter()
+        self._counts = {}
         self._reasons = collections.deque(maxlen=KEPT_REASONS)
         self._logged = set()
 
     def count(self, what):
         """Add one to the counter ``what``."""
         with self._lock:
-            self._counts[what] += 1
+            self._counts[what] = self._counts.get(what, 0) + 1
 
     def reason(self, text, generation=None):
         """Keep a reason; the oldest of more than KEPT_REASONS goes."""

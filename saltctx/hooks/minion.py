@@ -63,7 +63,8 @@ class MinionJobs:
             return job.run(thread_return, cls, minion, opts, dict(data))
         finally:
             _begun.reset(token)
-            self._settle(job)
+            if job.uses:
+                self._settle(job)
 
     def _settle(self, job):
         try:
@@ -294,14 +295,15 @@ def install():
 
     def make_gen_modules(original):
         def gen_modules(self, initial_load=False, context=None):
+            begun = _begun.get()
+            if begun is not None and begun is jobs_of(self) and not initial_load and context is None:
+                _begun.set(None)
+                begun.load(self, original)
+                return None
             jobs = _enabled_jobs(self)
             if jobs is None or initial_load or context is not None or making_stock():
                 return original(self, initial_load=initial_load, context=context)
-            if _begun.get() is jobs:
-                _begun.set(None)
-                jobs.load(self, original)
-            else:
-                jobs.load(self, original, "modules reloaded (sys.reload_modules)")
+            jobs.load(self, original, "modules reloaded (sys.reload_modules)")
             return None
 
         return gen_modules
