@@ -31,7 +31,7 @@ class WatchedOpts(OptsDict):
 
     def __setitem__(self, key, value):
         with self._lock:
-            before = self._raw(key)
+            before, _ = _stored(self, key)
             super().__setitem__(key, value)
             # The same object may have been changed in place: nobody can tell any more.
             if before is value and isinstance(value, (dict, list, set)) or not _equal(before, value):
@@ -50,21 +50,11 @@ class WatchedOpts(OptsDict):
 
     def mutate_key(self, key, new_value):
         with self._lock:
-            before = self._raw(key)
+            before, _ = _stored(self, key)
             same = _equal(before, new_value)
             super().mutate_key(key, new_value)
             if not same:
                 self._changed(key)
-
-    def _raw(self, key):
-        """The stored value, without the proxy that reading it would make."""
-        value = self._local.get(key, _NOTHING)
-        if value is _NOTHING:
-            value = (
-                self._base.get(key, _NOTHING) if self._parent is None
-                else self._get_from_parent_chain(key)[1]
-            )
-        return value
 
 
 def _equal(before, after):
