@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, SupportsIndex, TypeVar, final
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "Counter",
     "FileStamps",
     "FileWatch",
     "Job",
@@ -15,6 +16,7 @@ __all__ = [
     "LoadedFunction",
     "LoaderBase",
     "NamedContext",
+    "ObjectEvidence",
     "bind",
     "current_job",
     "loading",
@@ -144,6 +146,19 @@ class FileWatch:
     def paths(self) -> list[str]: ...
     def __len__(self) -> int: ...
     def __contains__(self, path: str, /) -> bool: ...
+
+@final
+class ObjectEvidence:
+    def __new__(cls, places: Iterable[tuple[dict[Any, Any], str, Any, Any]], /) -> ObjectEvidence: ...
+    def changed(self) -> Any: ...
+    def __len__(self) -> int: ...
+
+@final
+class Counter:
+    def __new__(cls) -> Counter: ...
+    def add(self) -> None: ...
+    @property
+    def value(self) -> int: ...
 
 def bind(
     *,

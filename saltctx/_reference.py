@@ -14,11 +14,13 @@ import functools
 import inspect
 import os
 import reprlib
-import threading
 import time
 import types
 
+from .forksafe import ForkSafeLock
+
 __all__ = [
+    "Counter",
     "FileStamps",
     "FileWatch",
     "Job",
@@ -26,6 +28,7 @@ __all__ = [
     "LoadedFunction",
     "LoaderBase",
     "NamedContext",
+    "ObjectEvidence",
     "bind",
     "current_job",
     "loading",
@@ -671,7 +674,7 @@ class FileStamps:
         self._tick_ns = tick_ns
         self._coarse_ns = coarse_ns
         self._stamps = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def _take(self, path):
         now = time.time_ns()
@@ -749,6 +752,53 @@ class FileWatch(FileStamps):
     @property
     def reason(self):
         return "the implementation in Python does not watch" if len(self) else None
+
+
+class ObjectEvidence:
+    """
+    Tells whether dicts hold the objects that they should: ``ObjectEvidence(places)``.
+
+    places: iterable of (mapping: dict, key: str, value: object, reason: object); a missing key counts as
+    None. Raises TypeError for anything else. Its length is the number of places. The objects are kept
+    alive, and compared by identity. All of it may be used from any thread.
+    """
+
+    def __init__(self, places, /):
+        self._places = tuple(map(self._place, places))
+
+    @staticmethod
+    def _place(item):
+        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], dict) and isinstance(item[1], str)):
+            raise TypeError(f"(dict, str, value, reason) was expected, not {item!r}")
+        return item
+
+    def changed(self):
+        """None while each key holds its very object; else the reason given with the first that does not."""
+        for mapping, key, value, reason in self._places:
+            if dict.get(mapping, key) is not value:
+                return reason
+        return None
+
+    def __len__(self):
+        return len(self._places)
+
+
+class Counter:
+    """A number that starts at 0 and is added to from any thread: ``Counter()``."""
+
+    def __init__(self):
+        self._value = 0
+        self._lock = ForkSafeLock()
+
+    def add(self):
+        """Add one. No addition of any thread is lost."""
+        with self._lock:
+            self._value += 1
+
+    @property
+    def value(self):
+        """How often one was added, an int."""
+        return self._value
 
 
 def _check_path(path):

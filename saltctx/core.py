@@ -17,6 +17,7 @@ else:
         implementation = _reference
         reason = f"the extension cannot be imported: {exc}"
 
+Counter = implementation.Counter
 FileStamps = implementation.FileStamps
 FileWatch = implementation.FileWatch
 Job = implementation.Job
@@ -24,6 +25,7 @@ JobContext = implementation.JobContext
 LoadedFunction = implementation.LoadedFunction
 LoaderBase = implementation.LoaderBase
 NamedContext = implementation.NamedContext
+ObjectEvidence = implementation.ObjectEvidence
 bind = implementation.bind
 current_job = implementation.current_job
 loading = implementation.loading

@@ -12,7 +12,7 @@ class Generation:
     One complete set of loaders and the evidence that it is still right.
 
     number: int, 1 for a minion's first. context: the JobContext its loaders pack. files: FileEvidence.
-    held: callable that says what else is not as it was (str) or None. reason: str, why it was built.
+    objects: ObjectEvidence whose reasons are str or callables that return one. reason: str, why it was built.
     volatile: set of paths of modules of which each job has an instance of its own. built: time.time()
     of its completion. stamps: the class that the FileEvidence keeps its stamps in.
     """
@@ -23,19 +23,22 @@ class Generation:
         self.reason = reason
         self.volatile = volatile
         self.files = FileEvidence(stamps)
-        self.held = None
+        self.objects = None
         self.built = None
 
     def stale(self):
         """Why this generation is not right any more, in a person's words; None while it is."""
-        return self.held() or self.files.changed()
+        reason = self.objects.changed()
+        if reason is None:
+            return self.files.changed()
+        return reason() if callable(reason) else reason
 
 
 class Generations:
     """
     The generations of one minion.
 
-    build(generation) makes the loaders, records evidence in it and sets ``held``. context() makes the
+    build(generation) makes the loaders, records evidence in it and sets ``objects``. context() makes the
     JobContext of a new generation. One thread builds at a time, others wait for its result. stamps: the
     class for the evidence of the generations to come, FileStamps or FileWatch.
     """
@@ -44,6 +47,7 @@ class Generations:
         self._build = build
         self._context = context
         self._report = report
+        self._adopted = report.counters["adopted"].add
         # Re-entrant: what a resource's init() does while a generation is built may reload modules.
         self._lock = ForkSafeLock()
         self._numbers = 0
@@ -57,8 +61,13 @@ class Generations:
         """The generation that a job which starts now runs on. ``always``: a rebuild in any case."""
         current = self.current
         # The way of nearly every job: no call more than it takes.
-        if current is not None and not always and current.held() is None and current.files.changed() is None:
-            self._report.count("adopted")
+        if (
+            current is not None
+            and not always
+            and current.objects.changed() is None
+            and current.files.changed() is None
+        ):
+            self._adopted()
             return current
         reason = "freshness is always"
         with self._lock:
@@ -66,17 +75,17 @@ class Generations:
                 # Another job may have rebuilt while this one waited.
                 reason = self._stale()
                 if reason is None:
-                    self._report.count("adopted")
+                    self._adopted()
                     return self.current
             generation = self._rebuild(reason)
-        self._report.count("rebuilt")
+        self._report.counters["rebuilt"].add()
         return generation
 
     def rebuild(self, reason):
         """Build a new generation because somebody asked for one."""
         with self._lock:
             generation = self._rebuild(reason)
-        self._report.count("reloaded")
+        self._report.counters["reloaded"].add()
         return generation
 
     def forget(self):

@@ -3,27 +3,26 @@
 import collections
 import time
 
+from .core import Counter
 from .forksafe import ForkSafeLock
 
 KEPT_REASONS = 50
+COUNTERS = ("adopted", "rebuilt", "reloaded", "fallback")
 
 
 class Report:
     """
-    Counters of one minion, all int: ``adopted``, ``rebuilt``, ``reloaded`` (asked for by a person),
-    ``fallback`` (jobs that ran Salt's own path after an error). Safe in any thread.
+    What a person may ask about one minion. Safe in any thread.
+
+    counters: {name: Counter}: ``adopted``, ``rebuilt``, ``reloaded`` (asked for by a person), ``fallback``
+    (jobs that ran Salt's own path after an error).
     """
 
     def __init__(self):
+        self.counters = {name: Counter() for name in COUNTERS}
         self._lock = ForkSafeLock()
-        self._counts = {}
         self._reasons = collections.deque(maxlen=KEPT_REASONS)
         self._logged = set()
-
-    def count(self, what):
-        """Add one to the counter ``what``."""
-        with self._lock:
-            self._counts[what] = self._counts.get(what, 0) + 1
 
     def reason(self, text, generation=None):
         """Keep a reason; the oldest of more than KEPT_REASONS goes."""
@@ -40,8 +39,7 @@ class Report:
 
     def counts(self):
         """{counter: int}."""
-        with self._lock:
-            return dict(self._counts)
+        return {name: counter.value for name, counter in self.counters.items()}
 
     def reasons(self):
         """The kept reasons, oldest first: [{"at": epoch seconds, "generation": int or None, "reason": str}]."""

@@ -9,11 +9,13 @@
  */
 #include "state.h"
 
+#include "counter.h"
 #include "job.h"
 #include "jobcontext.h"
 #include "loadedfunction.h"
 #include "loaderbase.h"
 #include "namedcontext.h"
+#include "objectevidence.h"
 #include "stamps.h"
 #include "watch.h"
 #include "watcher.h"
@@ -271,9 +273,9 @@ imports_init(CoreState *state)
 static int
 all_init(PyObject *module)
 {
-    PyObject *names = Py_BuildValue("[ssssssssss]", "FileStamps", "FileWatch", "Job",
+    PyObject *names = Py_BuildValue("[ssssssssssss]", "Counter", "FileStamps", "FileWatch", "Job",
                                     "JobContext", "LoadedFunction", "LoaderBase", "NamedContext",
-                                    "bind", "current_job", "loading");
+                                    "ObjectEvidence", "bind", "current_job", "loading");
     int status = names == NULL ? -1 : PyModule_AddObjectRef(module, "__all__", names);
     Py_XDECREF(names);
     return status;
@@ -289,6 +291,7 @@ core_exec(PyObject *module)
         || loaderbase_init(module, state) < 0 || loadedfunction_init(module, state) < 0
         || namedcontext_init(module, state) < 0 || stamps_init(module, state) < 0
         || watcher_init(module, state) < 0 || watch_init(module, state) < 0
+        || objectevidence_init(module, state) < 0 || counter_init(module, state) < 0
         || binding_init(module, state) < 0) {
         return -1;
     }
@@ -345,13 +348,14 @@ static PyModuleDef_Slot core_slots[] = {
 #ifdef Py_mod_gil
     /*
      * True without the GIL, because: a Job, a JobContext and a scope are fixed once made, and
-     * their layers are plain dicts, used by calls that return strong references; the fields of a
+     * their layers are plain dicts, used by calls that return strong references, as are the dicts
+     * of an ObjectEvidence; a Counter is one atomic number; the fields of a
      * LoaderBase and a NamedContext are loaded with a reference and swapped under the object's
      * own lock; those of a LoadedFunction are set once and published together; a FileStamps
      * touches its table under its lock, and then calls nothing; all FileWatch of one watcher
      * share its lock, under which descriptors that do not block are asked, and nothing else is
      * called; what bind() handed over is one pointer, never freed before the module. A call
-     * enters a context copied for it, by the thread that copied it. There are no counters and no
+     * enters a context copied for it, by the thread that copied it. There are no
      * free lists, and the one cache, what a NamedContext knows of its name, is read and written
      * with the name, under the same lock. tests/stress runs all of this.
      */

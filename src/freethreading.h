@@ -163,6 +163,18 @@ once_publish_all(PyObject *owner, PyObject **fields[], PyObject *values[], int c
 #define pointer_store(pointer, value) (*(pointer) = (value))
 #endif
 
+/* ---- a number that only grows ---- */
+
+#ifdef Py_GIL_DISABLED
+typedef _Atomic(unsigned long long) Count;
+#define count_add(count) ((void)atomic_fetch_add_explicit((count), 1, memory_order_relaxed))
+#define count_load(count) atomic_load_explicit((count), memory_order_relaxed)
+#else
+typedef unsigned long long Count;
+#define count_add(count) ((void)++*(count))
+#define count_load(count) (*(count))
+#endif
+
 /* ---- functions are mutable, too ---- */
 
 /* Whether a plain function has an attribute of its own under an interned name. -1 on error. */

@@ -79,7 +79,9 @@ typedef struct Binding {
     X(namedcontext)    \
     X(filestamps)      \
     X(watcher)         \
-    X(filewatch)
+    X(filewatch)        \
+    X(objectevidence)   \
+    X(counter)
 
 typedef struct {
 #define DECLARE(name) PyTypeObject *name##_type;

@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import contextvars
 import functools
 import logging
 import os
@@ -12,7 +11,7 @@ from salt.exceptions import SaltReqTimeoutError
 from salt.minion import Minion, MinionBase
 
 from .. import options, status
-from ..core import FileStamps, FileWatch, Job, JobContext
+from ..core import FileStamps, FileWatch, Job, JobContext, ObjectEvidence, current_job
 from ..forksafe import ForkSafeLock
 from ..generation import Generations
 from ..report import Report
@@ -34,10 +33,6 @@ MODULE_DIR_TYPES = (
     "serializers", "resources",
 )
 
-# The MinionJobs whose job has just begun and has not asked for its loaders yet.
-_begun = contextvars.ContextVar("saltctx_begun", default=None)
-
-
 class MinionJobs:
     """What saltctx keeps for one minion: its generations, its report, and how jobs run."""
 
@@ -45,10 +40,12 @@ class MinionJobs:
         self.minion_id = str(minion.opts["id"])
         self.report = Report()
         self.generations = Generations(
-            functools.partial(_build, minion), functools.partial(JobContext, False), self.report
+            functools.partial(self._build, minion), functools.partial(JobContext, False), self.report
         )
         self.freshness = options.Options.freshness
         self.enabled = True
+        # The jobs that have not asked for their loaders yet.
+        self.begun = set()
         watch(minion.opts)
         process_hook.hook(minion)
         status.register(self)
@@ -57,12 +54,12 @@ class MinionJobs:
         """Run one job: enter it, let Salt's own code do the work, leave it whatever happens."""
         fun = data["fun"]
         job = Job(str(data["jid"]), fun if isinstance(fun, str) else ",".join(fun), self.minion_id)
-        token = _begun.set(self)
+        self.begun.add(job)
         try:
             # Salt writes the minion's own returners into the load, which is not the job's alone.
             return job.run(thread_return, cls, minion, opts, dict(data))
         finally:
-            _begun.reset(token)
+            self.begun.discard(job)
             if job.uses:
                 self._settle(job)
 
@@ -79,11 +76,9 @@ class MinionJobs:
             self.freshness = freshness
             self.generations.stamps = FileWatch if freshness == "watch" else FileStamps
 
-    def _tell_what_is_polled(self):
-        generation = self.generations.current
-        if self.freshness != "watch" or generation is None or generation.files.reason is None:
-            return
-        if self.report.once("polled"):
+    def _build(self, minion, generation):
+        _build(minion, generation)
+        if self.freshness == "watch" and generation.files.reason is not None and self.report.once("polled"):
             log.warning(
                 "saltctx looks at %d of %d paths of minion %s by stat instead of watching them: %s "
                 "(this is logged once)",
@@ -96,19 +91,18 @@ class MinionJobs:
 
         asked_for: str, why somebody wants them rebuilt, whatever the evidence says.
         """
-        before = self.generations.current
         try:
-            if asked_for is not None:
+            if asked_for is None:
+                self.generations.adopt_or_rebuild(self.freshness == "always")
+            else:
                 self.generations.rebuild(asked_for)
-            elif self.generations.adopt_or_rebuild(self.freshness == "always") is not before:
-                self._tell_what_is_polled()
         except Exception:
             if self.report.once("load"):
                 log.exception(
                     "saltctx could not give a job of minion %s its loaders; such jobs run Salt's own code "
                     "(this is logged once)", self.minion_id,
                 )
-            self.report.count("fallback")
+            self.report.counters["fallback"].add()
             with making_for(STOCK):
                 gen_modules(minion)
 
@@ -148,7 +142,7 @@ def _build(minion, generation):
     functions["sys.reload_modules"] = minion.gen_modules
     # What gen_modules() itself stores in opts is no change.
     changes = opts.changes if opts.last_changed in (None, "resources") else changes
-    generation.held = _held(minion, {name: made[name] for name in LOADERS}, changes)
+    generation.objects = _objects(minion, {name: made[name] for name in LOADERS}, changes)
     vars(minion).update(made)
 
 
@@ -156,29 +150,19 @@ def _gen_modules(minion, **kwargs):
     return MinionBase.gen_modules.__wrapped__(minion, **kwargs)
 
 
-def _held(minion, loaders, changes):
-    """A callable that says which of the objects that a generation hangs on is another now."""
+def _objects(minion, loaders, changes):
+    """The evidence of the objects that a generation hangs on: its loaders, opts, pillar and grains."""
     opts = minion.opts
     local = opts._local
     attributes = vars(minion)
-    parts = tuple(loaders.items())
-    pillar, grains = local.get("pillar"), local.get("grains")
-
-    def held():
-        for name, loader in parts:
-            if attributes.get(name) is not loader:
-                return f"the minion's {name} were replaced (a refresh of modules or pillar)"
-        if attributes.get("opts") is not opts:
-            return "the minion's opts were replaced"
-        if opts.changes != changes:
-            return f"minion option changed: {opts.last_changed}"
-        if local.get("pillar") is not pillar:
-            return "the pillar was replaced"
-        if local.get("grains") is not grains:
-            return "the grains were replaced"
-        return None
-
-    return held
+    replaced = "the minion's {} were replaced (a refresh of modules or pillar)".format
+    return ObjectEvidence([
+        *((attributes, name, loader, replaced(name)) for name, loader in loaders.items()),
+        (attributes, "opts", opts, "the minion's opts were replaced"),
+        (vars(opts), "changes", changes, lambda: f"minion option changed: {opts.last_changed}"),
+        (local, "pillar", local.get("pillar"), "the pillar was replaced"),
+        (local, "grains", local.get("grains"), "the grains were replaced"),
+    ])
 
 
 def _add_module_dirs(opts, files):
@@ -295,13 +279,16 @@ def install():
 
     def make_gen_modules(original):
         def gen_modules(self, initial_load=False, context=None):
-            begun = _begun.get()
-            if begun is not None and begun is jobs_of(self) and not initial_load and context is None:
-                _begun.set(None)
-                begun.load(self, original)
+            # The way of nearly every job, as in jobs_of(): no call more than it takes.
+            jobs = self.__dict__.get("_saltctx_jobs")
+            if jobs is None or initial_load or context is not None:
+                return original(self, initial_load=initial_load, context=context)
+            job = current_job()
+            if job in jobs.begun:
+                jobs.begun.discard(job)
+                jobs.load(self, original)
                 return None
-            jobs = _enabled_jobs(self)
-            if jobs is None or initial_load or context is not None or making_stock():
+            if not jobs.enabled or making_stock():
                 return original(self, initial_load=initial_load, context=context)
             jobs.load(self, original, "modules reloaded (sys.reload_modules)")
             return None

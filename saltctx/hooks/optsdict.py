@@ -15,7 +15,6 @@ class WatchedOpts(OptsDict):
     Thread-safety is OptsDict's own: a change is counted under its lock.
     """
 
-    changes = 0
     last_changed = None
 
     def _changed(self, key):
@@ -71,6 +70,7 @@ def _equal(before, after):
 def watch(opts):
     """Make ``opts``, an OptsDict, a WatchedOpts in place. Any other type raises TypeError."""
     if type(opts) is OptsDict:
+        opts.changes = 0
         opts.__class__ = WatchedOpts
     elif not isinstance(opts, WatchedOpts):
         raise TypeError(f"the minion's opts are a {type(opts).__name__}, not an OptsDict")

@@ -384,6 +384,29 @@ def watch_errors():
     raises(OverflowError, core.FileWatch, max_watches=2**90)
 
 
+@scenario
+def objects():
+    mapping = {"a": object(), "b": 1}
+    one = core.ObjectEvidence((mapping, key, value, "why") for key, value in mapping.items())
+    one.changed(), len(one)
+    mapping["a"] = object()
+    one.changed()
+    core.ObjectEvidence([(mapping, "self", one, "why")])
+    mapping["self"] = one
+    counter = core.Counter()
+    counter.add()
+    counter.value
+
+
+@scenario
+def objects_errors():
+    good = {}, "k", object(), "why"
+    for items in (1, [good, 1], [good, good[:3]], [([], *good[1:])]):
+        raises(TypeError, core.ObjectEvidence, items)
+    raises(TypeError, core.ObjectEvidence)
+    raises(TypeError, core.Counter, 1)
+
+
 _directory = tempfile.gettempdir()
 EXACT_COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
 TYPES = [

@@ -11,6 +11,16 @@ from saltctx.report import KEPT_REASONS, Report
 SECONDS = 20
 
 
+class Objects:
+    """What an ObjectEvidence tells: the builder's reason, for all but its last generation another."""
+
+    def __init__(self, builder, generation):
+        self.builder, self.generation = builder, generation
+
+    def changed(self):
+        return self.builder.reason if self.generation is self.builder.built[-1] else "an older one"
+
+
 class Builder:
     """Builds generations that are right until :attr:`reason` says why the last one is not."""
 
@@ -29,7 +39,7 @@ class Builder:
             raise self.error
         self.built.append(generation)
         self.reason = None
-        generation.held = lambda: self.reason if generation is self.built[-1] else "an older one"
+        generation.objects = Objects(self, generation)
 
     def counts(self):
         counts = self.report.counts()
@@ -97,7 +107,7 @@ def test_rebuilt_long_after_a_file_was_added(builder, tmp_path):
     assert builder.generations.adopt_or_rebuild().number == 2
 
 
-def test_held_comes_before_files(builder, tmp_path):
+def test_objects_come_before_files(builder, tmp_path):
     generation = builder.generations.adopt_or_rebuild()
     generation.files.add_directory(str(tmp_path))
     (tmp_path / "one.py").write_text("")
@@ -287,14 +297,14 @@ def test_report_says_a_thing_once():
 
 def test_report_counts_in_threads():
     report = Report()
-    run_at_once(8, lambda: [report.count("adopted") for _ in range(500)])
-    assert report.counts() == {"adopted": 4000}
+    run_at_once(8, lambda: [report.counters["adopted"].add() for _ in range(500)])
+    assert report.counts() == {"adopted": 4000, "rebuilt": 0, "reloaded": 0, "fallback": 0}
 
 
 def test_report_gives_copies():
     report = Report()
-    report.count("adopted")
+    report.counters["adopted"].add()
     report.counts()["adopted"] = 9
     report.reasons().append(1)
-    assert report.counts() == {"adopted": 1}
+    assert report.counts()["adopted"] == 1
     assert report.reasons() == []

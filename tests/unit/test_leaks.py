@@ -43,4 +43,4 @@ def test_failing_allocations(c_core):
 
 
 def test_there_are_scenarios_for_every_type():
-    assert {"job", "context", "loader", "loaded", "dunder", "stamps", "watch"} <= set(NAMES)
+    assert {"job", "context", "loader", "loaded", "dunder", "stamps", "watch", "objects"} <= set(NAMES)
