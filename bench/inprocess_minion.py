@@ -1,7 +1,11 @@
 """A real Minion of Salt, with threads, in this process and without a master: for benchmarks and functional tests."""
 
+import asyncio
+import contextlib
 import contextvars
+import gc
 import itertools
+import json
 import logging
 import os
 import pathlib
@@ -51,6 +55,7 @@ class InProcessMinion:
         """Make the Minion; the first module files are to be there already."""
         import salt.loader
         import salt.minion
+        import salt.utils.schedule
 
         self._config["grains"] = salt.loader.grains(self._config)
         self.minion = minion = salt.minion.Minion(self._config, load_grains=False)
@@ -60,6 +65,10 @@ class InProcessMinion:
         minion._return_pub = self._keep
         minion._fire_master = lambda *args, **kwargs: True
         minion.gen_modules(initial_load=True)
+        # What module_refresh() hands the new loaders to.
+        minion.schedule = salt.utils.schedule.Schedule(
+            minion.opts, minion.functions, minion.returners, new_instance=True
+        )
         return self
 
     def __enter__(self):
@@ -110,24 +119,32 @@ class InProcessMinion:
         """Run jobs from ``in_flight`` threads; their returns in the order of ``loads``, {} for a lost one."""
         loads = list(loads)
         results = [{}] * len(loads)
-        waiting = iter(enumerate(loads))
+        self.run_each(enumerate(loads), results.__setitem__, in_flight)
+        return results
+
+    def run_each(self, tagged, done, in_flight=16):
+        """
+        Run jobs from ``in_flight`` threads as ``tagged`` yields them, pairs of anything and a load.
+
+        ``done(tag, ret)`` is called in the thread of the job, with {} for a lost one.
+        """
+        waiting = iter(tagged)
         lock = threading.Lock()
 
         def work():
             while True:
                 with lock:
-                    number, load = next(waiting, (None, None))
+                    tag, load = next(waiting, (None, None))
                 if load is None:
                     return
                 # A job's own thread starts with an empty context.
-                results[number] = contextvars.Context().run(self._run_or_lose, load)
+                done(tag, contextvars.Context().run(self._run_or_lose, load))
 
         threads = [threading.Thread(target=work) for _ in range(in_flight)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return results
 
     def _run_or_lose(self, load):
         try:
@@ -135,6 +152,75 @@ class InProcessMinion:
         except Exception:
             logging.getLogger(__name__).exception("job %s died", load["jid"])
             return {}
+
+    @contextlib.contextmanager
+    def repeating(self, every, action, *args):
+        """Call ``action(*args)`` in a thread of its own, ``every`` so many seconds, while the block runs."""
+        stop = threading.Event()
+        errors = []
+
+        def repeat():
+            try:
+                while not stop.wait(every):
+                    action(*args)
+            except BaseException as exc:
+                errors.append(exc)
+
+        thread = threading.Thread(target=repeat)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def reload_modules(self):
+        """What ``sys.reload_modules`` does, a job."""
+        return self.run(self.load("sys.reload_modules"))
+
+    def pillar(self, **data):
+        """Lay down a pillar; it counts from the start or the next refresh."""
+        self.write("pillar/top.sls", "base:\n  '*': [data]\n")
+        self.write("pillar/data.sls", json.dumps(data))
+
+    def refresh_pillar(self):
+        """What the minion does on a pillar_refresh event."""
+        import salt.pillar
+        import salt.utils.event
+
+        async def nothing(*_args, **_kwargs):
+            return None
+
+        # What only a master, or a bus to it, has an answer for.
+        self.minion._register_resources_with_master = nothing
+        if not hasattr(salt.pillar.AsyncPillar, "aclose"):
+            salt.pillar.AsyncPillar.aclose = nothing
+        get_event = salt.utils.event.get_event
+        salt.utils.event.get_event = lambda *_args, **_kwargs: _NoBus()
+        try:
+            asyncio.run(self.minion.pillar_refresh())
+        finally:
+            salt.utils.event.get_event = get_event
+
+    def refresh_grains(self, **grains):
+        """Write the grains file and do what the minion does when its grains are to be loaded anew."""
+        import salt.loader
+
+        self.write("grains", json.dumps(grains))
+        self.minion.opts.mutate_key("grains", salt.loader.grains(self.minion.opts, True))
+
+
+class _NoBus:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        pass
+
+    def fire_event(self, *_args, **_kwargs):
+        return True
 
 
 OWN_RETCODE = '''
@@ -168,6 +254,20 @@ def fds():
         return len(os.listdir("/proc/self/fd"))
     except OSError:
         return 0
+
+
+def footprint():
+    """What this process holds once garbage is collected: KiB of RSS, descriptors, threads, Jobs, loaders."""
+    import psutil
+    from salt.loader.lazy import LazyLoader
+
+    gc.collect()
+    kinds = [type(thing) for thing in gc.get_objects()]
+    return {
+        "rss_kib": psutil.Process().memory_info().rss / 1024, "fds": fds(), "threads": threading.active_count(),
+        "jobs": sum(kind.__name__ == "Job" for kind in kinds),
+        "loaders": sum(issubclass(kind, LazyLoader) for kind in kinds),
+    }
 
 
 def seconds(function, *args):

@@ -2,11 +2,9 @@
 
 import argparse
 import contextlib
-import gc
 import json
 import statistics
 import sys
-import threading
 import time
 import timeit
 
@@ -75,7 +73,9 @@ class Worker:
     def concurrent(self, count, in_flight, reload_every=0.0):
         """Jobs with a retcode of their own: {"wrong", "lost", "per_second"}; optionally beside sys.reload_modules."""
         loads = inprocess_minion.own_retcode_loads(self.rig, count)
-        with self._reloading(reload_every):
+        with contextlib.ExitStack() as stack:
+            if reload_every:
+                stack.enter_context(self.rig.repeating(reload_every, self.rig.reload_modules))
             took, returns = inprocess_minion.seconds(
                 self.rig.run_many, [load for load, _ in loads], in_flight
             )
@@ -85,47 +85,17 @@ class Worker:
         )
         return {"wrong": wrong, "lost": lost, "per_second": count / took}
 
-    @contextlib.contextmanager
-    def _reloading(self, every):
-        stop = threading.Event()
-
-        def reload_modules():
-            while not stop.wait(every):
-                self.rig.run(self.rig.load("sys.reload_modules"))
-
-        thread = threading.Thread(target=reload_modules)
-        if every:
-            thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            if every:
-                thread.join()
-
     def growth(self, settle, count):
         """What ``count`` jobs after the first ``settle`` leave behind: KiB of RSS, descriptors, threads, Jobs."""
-        import psutil
-
-        process = psutil.Process()
-
-        def look():
-            gc.collect()
-            return process.memory_info().rss / 1024, inprocess_minion.fds(), threading.active_count()
-
         def run(many):
             for _ in range(many):
                 self.rig.run(self.rig.load("test.ping"))
 
         run(settle)
-        before = look()
+        before = inprocess_minion.footprint()
         run(count)
-        after = look()
-        jobs = sum(type(thing).__name__ == "Job" for thing in gc.get_objects())
-        return {
-            "rss_kib": after[0] - before[0], "fds": after[1] - before[1],
-            "threads": after[2] - before[2], "jobs": jobs,
-        }
+        after = inprocess_minion.footprint()
+        return {what: after[what] - before[what] for what in ("rss_kib", "fds", "threads")} | {"jobs": after["jobs"]}
 
     def gen_modules(self, rounds):
         """Milliseconds of gen_modules() outside any job."""

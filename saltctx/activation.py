@@ -87,6 +87,8 @@ def activate(wanted=None):
             context,
             crypt,
             entrypoints,
+            grains,
+            immortal,
             loader,
             minion,
             optsdict,
@@ -101,6 +103,8 @@ def activate(wanted=None):
         args.install()
         crypt.install()
         entrypoints.install()
+        grains.install()
+        immortal.install()
         optsdict.install()
         source.install()
         state.install()

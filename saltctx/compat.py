@@ -12,6 +12,7 @@ SIGNATURES = {
     "salt.minion.Minion._load_modules": "self, force_refresh, notify, grains, opts, context",
     "salt.minion.Minion._send_req_sync": "self, load, timeout",
     "salt.utils.schedule.Schedule.handle_func": "self, multiprocessing_enabled, func, data, jid",
+    "salt.loader.grains": "opts, force_refresh, proxy, context, loaded_base_name",
     "salt.loader.lazy.LazyLoader._load_module": "self, name",
     "salt.loader.lazy.LazyLoader._load": "self, key",
     "salt.loader.lazy.LazyLoader._load_all": "self",

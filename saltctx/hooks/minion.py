@@ -140,8 +140,6 @@ def _build(minion, generation):
     }
     functions = made["functions"]
     functions["sys.reload_modules"] = minion.gen_modules
-    # What gen_modules() itself stores in opts is no change.
-    changes = opts.changes if opts.last_changed in (None, "resources") else changes
     generation.objects = _objects(minion, {name: made[name] for name in LOADERS}, changes)
     vars(minion).update(made)
 
@@ -151,7 +149,7 @@ def _gen_modules(minion, **kwargs):
 
 
 def _objects(minion, loaders, changes):
-    """The evidence of the objects that a generation hangs on: its loaders, opts, pillar and grains."""
+    """The evidence of the objects that a generation hangs on: its loaders, opts, pillar, grains, resources."""
     opts = minion.opts
     local = opts._local
     attributes = vars(minion)
@@ -162,6 +160,7 @@ def _objects(minion, loaders, changes):
         (vars(opts), "changes", changes, lambda: f"minion option changed: {opts.last_changed}"),
         (local, "pillar", local.get("pillar"), "the pillar was replaced"),
         (local, "grains", local.get("grains"), "the grains were replaced"),
+        (local, "resources", local.get("resources"), "the resources were replaced"),
     ])
 
 

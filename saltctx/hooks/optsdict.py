@@ -9,7 +9,8 @@ _NOTHING = object()
 
 class WatchedOpts(OptsDict):
     """
-    The opts of a minion that runs on saltctx: ``changes`` counts the keys that got another value.
+    The opts of a minion that runs on saltctx: ``changes`` counts the keys that got another value, but for
+    ``resources``, which gen_modules() itself finds out and sets.
 
     An existing OptsDict becomes one by ``__class__`` assignment, so everybody who holds it still does.
     Thread-safety is OptsDict's own: a change is counted under its lock.
@@ -18,8 +19,9 @@ class WatchedOpts(OptsDict):
     last_changed = None
 
     def _changed(self, key):
-        self.changes += 1
-        self.last_changed = key
+        if key != "resources":
+            self.changes += 1
+            self.last_changed = key
 
     def keys(self):
         """The keys now. Salt makes every value for it, twice; each job asks once, by ``{**opts}``."""
@@ -48,11 +50,11 @@ class WatchedOpts(OptsDict):
             return super().pop(key, *args)
 
     def mutate_key(self, key, new_value):
+        """Salt empties the dict that is there and fills it again; a job that reads meanwhile would miss all of it."""
         with self._lock:
             before, _ = _stored(self, key)
-            same = _equal(before, new_value)
-            super().mutate_key(key, new_value)
-            if not same:
+            if not _equal(before, new_value):
+                super().__setitem__(key, new_value)
                 self._changed(key)
 
 

@@ -8,7 +8,6 @@ can hold (a tuple comes back as a list). The processes are forked off a server t
 ``SALTCTX_TEST_FRESHNESS=watch`` runs all scenarios that name no ``saltctx:`` block of their own with that freshness.
 """
 
-import asyncio
 import faulthandler
 import importlib.util
 import json
@@ -138,19 +137,12 @@ class ScenarioMinion(InProcessMinion):
         return self
 
     def start(self):
-        """As InProcessMinion.start, with a scheduler, which module_refresh() hands the new loaders to."""
-        super().start()
+        """As InProcessMinion.start."""
         import salt.utils.error
-        import salt.utils.schedule
 
         # It waits a second for a bus that is not there, in each job that raises.
         salt.utils.error.fire_exception = lambda *_args, **_kwargs: None
-
-        minion = self.minion
-        minion.schedule = salt.utils.schedule.Schedule(
-            minion.opts, minion.functions, minion.returners, new_instance=True
-        )
-        return self
+        return super().start()
 
     def value(self, fun, *args, **kwargs):
         """What one job returned; the text of an error if it failed."""
@@ -185,37 +177,6 @@ class ScenarioMinion(InProcessMinion):
         """Write a state or pillar file."""
         return self.write(f"{below}/{name}.sls", textwrap.dedent(text))
 
-    def pillar(self, **data):
-        """Lay down a pillar; it counts from the start or the next refresh."""
-        self.sls("top", "base:\n  '*': [data]\n", below="pillar")
-        self.sls("data", json.dumps(data), below="pillar")
-
-    def refresh_pillar(self):
-        """What the minion does on a pillar_refresh event."""
-        import salt.pillar
-        import salt.utils.event
-
-        async def nothing(*_args, **_kwargs):
-            return None
-
-        # What only a master, or a bus to it, has an answer for.
-        self.minion._register_resources_with_master = nothing
-        if not hasattr(salt.pillar.AsyncPillar, "aclose"):
-            salt.pillar.AsyncPillar.aclose = nothing
-        get_event = salt.utils.event.get_event
-        salt.utils.event.get_event = lambda *_args, **_kwargs: _NoBus()
-        try:
-            asyncio.run(self.minion.pillar_refresh())
-        finally:
-            salt.utils.event.get_event = get_event
-
-    def refresh_grains(self, **grains):
-        """Write the grains file and do what the minion does when its grains are to be loaded anew."""
-        import salt.loader
-
-        self.write("grains", json.dumps(grains))
-        self.minion.opts.mutate_key("grains", salt.loader.grains(self.minion.opts, True))
-
     def jobs(self):
         """The MinionJobs that saltctx keeps of this minion; None where stock Salt runs it."""
         from saltctx.hooks.minion import jobs_of
@@ -242,17 +203,6 @@ def _other_modules():
 
     found = pathlib.Path(salt.modules.__file__).parent.iterdir()
     return sorted({path.name.partition(".")[0] for path in found if path.name[0] != "_"} - SHIPPED)
-
-
-class _NoBus:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        pass
-
-    def fire_event(self, *_args, **_kwargs):
-        return True
 
 
 class _Keep(logging.Handler):
