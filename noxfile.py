@@ -22,7 +22,7 @@ TOOLS = ["pytest", "pytest-timeout", "hypothesis", "psutil", "PyYAML"]
 # Without the GIL there is no cryptography: Salt comes without its dependencies, and an in-process minion needs these.
 SALT_WITHOUT_GIL = [
     "PyYAML", "certifi", "croniter", "distro", "importlib-metadata", "jinja2", "jmespath", "looseversion", "msgpack",
-    "networkx", "opentelemetry-api", "packaging", "python-dateutil", "requests", "tornado", "xxhash",
+    "networkx", "opentelemetry-api", "packaging", "python-dateutil", "requests", "rich", "tornado", "xxhash",
 ]  # fmt: skip
 BINARY_ONLY = ["--only-binary=:all:", "hypothesis", "psutil", "pyzmq"]
 
@@ -87,9 +87,8 @@ def tests(session: nox.Session, salt: str) -> None:
     run_pytest(session, *(session.posargs or folders("tests/unit", "tests/functional", "tests/stress")))
 
 
-@nox.session(python=False)
-def tests_nogil(session: nox.Session) -> None:
-    """Unit, functional and stress tests on a Python without the GIL, which is built first if need be."""
+def install_nogil(session: nox.Session) -> Path:
+    """The bin folder of an environment without the GIL, with Salt and saltctx; the Python is built if need be."""
     built = session.run(str(ROOT / ".ci/build-python-nogil"), external=True, silent=True)
     python = str(built).strip().splitlines()[-1]
     venv = Path(session.create_tmp()).resolve() / "venv"
@@ -110,8 +109,29 @@ def tests_nogil(session: nox.Session) -> None:
     # -P: the checkout has the same package, without an extension for this Python.
     check = "import sys, saltctx._core, salt.minion; assert not sys._is_gil_enabled(), 'an import took the GIL'"
     run("-P", "-c", check)
+    return venv / "bin"
+
+
+@nox.session(python=False)
+def tests_nogil(session: nox.Session) -> None:
+    """Unit, functional and stress tests on a Python without the GIL."""
+    programs = install_nogil(session)
     which = session.posargs or folders("tests/unit", "tests/functional", "tests/stress")
-    run_pytest(session, *which, pytest=str(venv / "bin/pytest"))
+    run_pytest(session, *which, pytest=str(programs / "pytest"))
+
+
+@nox.session(python=DEFAULT)
+def soak(session: nox.Session) -> None:
+    """Many jobs in process beside reloads, edits and refreshes: none wrong, none lost."""
+    install(session, SALTS[-1], "rich")
+    session.run("python", str(ROOT / "bench/soak.py"), "--json", os.devnull, *session.posargs)
+
+
+@nox.session(python=False)
+def soak_nogil(session: nox.Session) -> None:
+    """The same without the GIL."""
+    python = str(install_nogil(session) / "python")
+    session.run(python, str(ROOT / "bench/soak.py"), "--json", os.devnull, *session.posargs, external=True)
 
 
 @nox.session(python=DEFAULT)
