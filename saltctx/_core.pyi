@@ -13,6 +13,7 @@ __all__ = [
     "FileWatch",
     "Job",
     "JobContext",
+    "LayeredLookup",
     "LoadedFunction",
     "LoaderBase",
     "NamedContext",
@@ -84,6 +85,14 @@ class LoaderBase:
     def __iter__(self) -> Iterator[Any]: ...
     def get(self, key: Any, default: Any = None) -> Any: ...
     def run(self, _func_or_method: Callable[_P, Any], /, *args: _P.args, **kwargs: _P.kwargs) -> Any: ...
+
+@final
+class LayeredLookup:
+    def __new__(
+        cls, kind: str, deleted: Any, wrap: Callable[[Any, Any, Any], Any], layered: type[Any]
+    ) -> LayeredLookup: ...
+    def __call__(self, opts: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
 
 @disjoint_base
 class LoadedFunction:

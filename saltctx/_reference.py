@@ -25,6 +25,7 @@ __all__ = [
     "FileWatch",
     "Job",
     "JobContext",
+    "LayeredLookup",
     "LoadedFunction",
     "LoaderBase",
     "NamedContext",
@@ -530,6 +531,63 @@ def _run_in_context(loader, job, context, ask_host, func, args, kwargs):
     if type(result) is types.GeneratorType:
         return _Binding.keep_generator(context, result)
     return result
+
+
+class LayeredLookup:
+    """
+    A method of a class of dicts that lie over each other: ``_local`` and, below, that of ``_parent``, and so on;
+    ``_base`` of the last. The nearest value counts.
+
+    kind: ``__getitem__``, ``__contains__`` or ``get``. deleted: the value that hides a key. wrap(self, key, value):
+    what is handed out for a dict or list that is not the object's own, unless it is a ``layered``, or
+    ``_proxy_cache`` has ``(what, id(value))`` for the key.
+    """
+
+    def __init__(self, kind, deleted, wrap, layered):
+        if kind not in ("__getitem__", "__contains__", "get"):
+            raise ValueError(f"no lookup of this kind: {kind}")
+        if not isinstance(layered, type):
+            raise TypeError("layered must be a class")
+        self._kind, self._deleted, self._wrap, self._layered = kind, deleted, wrap, layered
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, opts, /, *args, **kwargs):
+        if self._kind == "get":
+            return self._get(opts, *args, **kwargs)
+        return {"__getitem__": self._getitem, "__contains__": self._contains}[self._kind](opts, *args, **kwargs)
+
+    def _stored(self, opts, key):
+        """The value nearest to ``opts`` and whether it is its own; the marker if there is none."""
+        node = opts
+        while True:
+            if key in node._local:
+                return node._local[key], node is opts
+            if node._parent is None:
+                return node._base[key] if key in node._base else self._deleted, False
+            node = node._parent
+
+    def _contains(self, opts, key, /):
+        return self._stored(opts, key)[0] is not self._deleted
+
+    def _getitem(self, opts, key, /):
+        value, own = self._stored(opts, key)
+        if value is self._deleted:
+            raise KeyError(key)
+        if own or not isinstance(value, (dict, list)) or isinstance(value, self._layered):
+            return value
+        cached = opts._proxy_cache.get(key)
+        if cached is not None and cached[1] == id(value):
+            return cached[0]
+        return self._wrap(opts, key, value)
+
+    def _get(self, opts, key, default=None):
+        # By the class's __getitem__, which a subclass may have replaced.
+        try:
+            return opts[key]
+        except KeyError:
+            return default
 
 
 class LoadedFunction:

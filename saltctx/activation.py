@@ -87,10 +87,12 @@ def activate(wanted=None):
             context,
             crypt,
             entrypoints,
+            fileserver,
             grains,
             immortal,
             loader,
             minion,
+            moduledirs,
             optsdict,
             source,
             state,
@@ -103,6 +105,8 @@ def activate(wanted=None):
         args.install()
         crypt.install()
         entrypoints.install()
+        fileserver.install()
+        moduledirs.install()
         grains.install()
         immortal.install()
         optsdict.install()

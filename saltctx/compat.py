@@ -31,7 +31,15 @@ SIGNATURES = {
     "salt.utils.optsdict.OptsDict.from_dict": "base_dict, track_mutations, name",
     "salt.utils.optsdict.OptsDict.mutate_key": "self, key, new_value",
     "salt.utils.optsdict.OptsDict.pop": "self, key, args",
+    "salt.utils.optsdict.OptsDict.get": "self, key, default",
+    "salt.utils.optsdict.DictProxy.__init__": "self, target, parent_optsdict, key",
     "salt.utils.optsdict.DictProxy._ensure_copied": "self",
+    "salt.loader._module_dirs": (
+        "opts, ext_type, tag, int_type, ext_dirs, ext_type_dirs, base_path, load_extensions"
+    ),
+    "salt.fileserver.Fileserver.update": "self, back, kwargs",
+    "salt.fileserver.generate_mtime_map": "opts, path_map",
+    "salt.fileserver.reap_fileserver_cache_dir": "cache_base, find_func",
     "salt.utils.process.SubprocessList.cleanup": "self",
 }
 
@@ -49,7 +57,9 @@ RELIED_ON = {
     "salt.loader.lazy.LazyLoader._load_module": (
         "exec_module", "run", "missing_modules", "file_mapping", "loaded_files", "__salt_loader__",
     ),
-    "salt.utils.optsdict.OptsDict.__init__": ("_parent", "_local", "_base", "_lock", "_name"),
+    "salt.utils.optsdict.OptsDict.__init__": ("_parent", "_local", "_base", "_lock", "_name", "_proxy_cache"),
+    "salt.utils.optsdict.OptsDict._proxy_for": ("_proxy_cache",),
+    "salt.utils.optsdict.DictProxy.__init__": ("_target", "_parent", "_key", "_copied"),
     "salt.minion.Minion._invoke_execution": ("subprocess_list",),
     "salt.utils.schedule.Schedule.handle_func": ("functions", "returners", "pack"),
 }

@@ -22,6 +22,7 @@ FileStamps = implementation.FileStamps
 FileWatch = implementation.FileWatch
 Job = implementation.Job
 JobContext = implementation.JobContext
+LayeredLookup = implementation.LayeredLookup
 LoadedFunction = implementation.LoadedFunction
 LoaderBase = implementation.LoaderBase
 NamedContext = implementation.NamedContext

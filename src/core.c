@@ -12,6 +12,7 @@
 #include "counter.h"
 #include "job.h"
 #include "jobcontext.h"
+#include "layers.h"
 #include "loadedfunction.h"
 #include "loaderbase.h"
 #include "namedcontext.h"
@@ -273,9 +274,10 @@ imports_init(CoreState *state)
 static int
 all_init(PyObject *module)
 {
-    PyObject *names = Py_BuildValue("[ssssssssssss]", "Counter", "FileStamps", "FileWatch", "Job",
-                                    "JobContext", "LoadedFunction", "LoaderBase", "NamedContext",
-                                    "ObjectEvidence", "bind", "current_job", "loading");
+    PyObject *names =
+        Py_BuildValue("[sssssssssssss]", "Counter", "FileStamps", "FileWatch", "Job", "JobContext",
+                      "LayeredLookup", "LoadedFunction", "LoaderBase", "NamedContext",
+                      "ObjectEvidence", "bind", "current_job", "loading");
     int status = names == NULL ? -1 : PyModule_AddObjectRef(module, "__all__", names);
     Py_XDECREF(names);
     return status;
@@ -292,6 +294,7 @@ core_exec(PyObject *module)
         || namedcontext_init(module, state) < 0 || stamps_init(module, state) < 0
         || watcher_init(module, state) < 0 || watch_init(module, state) < 0
         || objectevidence_init(module, state) < 0 || counter_init(module, state) < 0
+        || layers_init(module, state) < 0
         || binding_init(module, state) < 0) {
         return -1;
     }

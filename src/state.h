@@ -29,11 +29,13 @@ typedef struct Binding {
 
 /* Names that are looked up at run time; X(field, text). */
 #define INTERNED_NAMES(X)                      \
+    X(str_base, "_base")                       \
     X(str_copy, "copy")                        \
     X(str_default, "default")                  \
     X(str_dict, "_dict")                       \
     X(str_dunder_class, "__class__")           \
     X(str_dunder_dict, "__dict__")             \
+    X(str_dunder_getitem, "__getitem__")       \
     X(str_dunder_name, "__name__")             \
     X(str_dunder_wrapped, "__wrapped__")       \
     X(str_first_use, "_first_use")             \
@@ -42,6 +44,7 @@ typedef struct Binding {
     X(str_inject_globals, "inject_globals")    \
     X(str_is_coroutine, "_is_coroutine_marker")\
     X(str_items, "items")                      \
+    X(str_key, "key")                          \
     X(str_keys, "keys")                        \
     X(str_load_all, "_load_all")               \
     X(str_load_missing, "_load_missing")       \
@@ -49,10 +52,13 @@ typedef struct Binding {
     X(str_loader, "loader")                    \
     X(str_loader_context, "loader_context")    \
     X(str_loader_ctxvar, "loader_ctxvar")      \
+    X(str_local, "_local")                     \
     X(str_module_opts, "module_opts")          \
     X(str_name, "name")                        \
     X(str_pack, "pack")                        \
     X(str_pack_self, "pack_self")              \
+    X(str_parent, "_parent")                   \
+    X(str_proxy_cache, "_proxy_cache")         \
     X(str_shared, "shared")                    \
     X(str_value, "value")                      \
     X(str_values, "values")
@@ -79,9 +85,10 @@ typedef struct Binding {
     X(namedcontext)    \
     X(filestamps)      \
     X(watcher)         \
-    X(filewatch)        \
-    X(objectevidence)   \
-    X(counter)
+    X(filewatch)       \
+    X(objectevidence)  \
+    X(counter)         \
+    X(layeredlookup)
 
 typedef struct {
 #define DECLARE(name) PyTypeObject *name##_type;

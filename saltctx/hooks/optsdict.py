@@ -2,6 +2,7 @@
 
 from salt.utils.optsdict import _DELETED, DictProxy, ListProxy, OptsDict
 
+from ..core import LayeredLookup
 from . import deep
 
 _NOTHING = object()
@@ -32,7 +33,7 @@ class WatchedOpts(OptsDict):
 
     def __setitem__(self, key, value):
         with self._lock:
-            before, _ = _stored(self, key)
+            before = _stored(self, key)
             super().__setitem__(key, value)
             # The same object may have been changed in place: nobody can tell any more.
             if before is value and isinstance(value, (dict, list, set)) or not _equal(before, value):
@@ -52,7 +53,7 @@ class WatchedOpts(OptsDict):
     def mutate_key(self, key, new_value):
         """Salt empties the dict that is there and fills it again; a job that reads meanwhile would miss all of it."""
         with self._lock:
-            before, _ = _stored(self, key)
+            before = _stored(self, key)
             if not _equal(before, new_value):
                 super().__setitem__(key, new_value)
                 self._changed(key)
@@ -187,46 +188,65 @@ def install():
         return any(key in self for key in self._get_all_keys())
 
     deep.add(OptsDict, "__bool__", is_not_empty)
-    deep.replace(OptsDict, "__getitem__", lambda original: _getitem)
-    deep.replace(OptsDict, "__contains__", lambda original: _contains)
+    for name in ("__getitem__", "__contains__", "get"):
+        deep.replace(OptsDict, name, lambda original, name=name: LayeredLookup(name, _DELETED, _proxy, OptsDict))
     deep.replace(OptsDict, "__deepcopy__", lambda original: _deepcopy)
+    deep.replace(DictProxy, "__init__", _fill)
 
 
 def _stored(opts, key):
-    """The value nearest to ``opts`` and whether it is its own; _DELETED if there is none."""
+    """The value that counts for ``opts``; _DELETED if there is none."""
     node = opts
     while True:
         value = node._local.get(key, _NOTHING)
         if value is not _NOTHING:
-            return value, node is opts
+            return value
         if node._parent is None:
-            return node._base.get(key, _DELETED), False
+            return node._base.get(key, _DELETED)
         node = node._parent
 
 
-def _getitem(self, key):
-    value, own = _stored(self, key)
-    if value is _DELETED:
-        raise KeyError(key)
-    if own or not isinstance(value, (dict, list)) or isinstance(value, OptsDict):
-        return value
-    cached = self._proxy_cache.get(key)
-    if cached is not None and cached[1] == id(value):
-        return cached[0]
+def _proxy(self, key, value):
     with self._ensure_lock():
         return self._proxy_for(key, value, DictProxy if isinstance(value, dict) else ListProxy)
 
 
-def _contains(self, key):
-    return _stored(self, key)[0] is not _DELETED
+def _fill(original):
+    """DictProxy.__init__() copies what it stands for; of another DictProxy by its keys, each read on its own."""
+
+    def __init__(self, target, parent_optsdict, key):
+        if type(target) is not DictProxy:
+            return original(self, target, parent_optsdict, key)
+        original(self, _handed_out(target), parent_optsdict, key)
+        object.__setattr__(self, "_target", target)
+
+    return __init__
+
+
+def _handed_out(proxy):
+    """A dict with what the DictProxy hands out when all of it is read: a copy if there is a dict or list in it."""
+    target = object.__getattribute__(proxy, "_target")
+    if type(target) is DictProxy:
+        target = _handed_out(target)
+    if not object.__getattribute__(proxy, "_copied") and any(
+        isinstance(value, (dict, list)) for value in target.values()
+    ):
+        proxy._ensure_copied()
+        target = object.__getattribute__(proxy, "_target")
+    return target
 
 
 def _deepcopy(self, memo):
     child = OptsDict.from_parent(self, name=f"{self._name}_deepcopy")
     # C code (json) takes an empty inherited storage for an empty dict and asks otherwise: Salt puts every
     # value there, one is enough.
-    for key in self._local or self._base or self._get_all_keys():
-        if key in child:
-            dict.__setitem__(child, key, child[key])
-            break
+    key = next((key for key in _nearest_first(self) if key in child), _NOTHING)
+    if key is not _NOTHING:
+        dict.__setitem__(child, key, child[key])
     return child
+
+
+def _nearest_first(opts):
+    yield from opts._local
+    yield from opts._base
+    yield from opts._get_all_keys()

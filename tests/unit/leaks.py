@@ -279,6 +279,51 @@ def loaded_errors():
     raises(AttributeError, each)
 
 
+class Layered(dict):
+    """A dict over others."""
+
+    def __init__(self, parent=None, **local):
+        self._parent, self._base, self._local, self._proxy_cache = parent, {"base": [1], "odd": Layered}, local, {}
+
+
+def wrap(opts, key, value):
+    if key == "fails":
+        raise ValueError
+    return list(value)
+
+
+for kind in ("__getitem__", "__contains__", "get"):
+    setattr(Layered, kind, core.LayeredLookup(kind, None, wrap, Layered))
+
+
+@scenario
+def layers():
+    opts = Layered(Layered(a=object(), d={"x": 1}, none=None), own={})
+    opts["a"], opts["d"], opts["own"], opts["base"], opts["odd"]
+    "a" in opts, "none" in opts, "x" in opts
+    opts.get("a"), opts.get("x"), opts.get("x", default=object()), opts.get(key="d")
+    opts._proxy_cache["d"] = object(), id(opts._parent._local["d"])
+    opts["d"]
+    lookup = core.LayeredLookup("get", None, wrap, Layered)
+    functools.wraps(ping)(lookup)(opts, "a")
+    lookup.me = lookup
+
+
+@scenario
+def layers_errors():
+    opts = Layered(Layered(fails=[]))
+    raises(KeyError, opts.__getitem__, "x")
+    raises(ValueError, opts.get, "fails")
+    raises(OSError, opts.get, Key(OSError()))
+    raises(OSError, opts.__contains__, Key(OSError()))
+    raises(TypeError, opts.get)
+    raises(TypeError, opts.get, "a", other=1)
+    raises(TypeError, core.LayeredLookup, "get", None, wrap, 1)
+    raises(ValueError, core.LayeredLookup, "x", None, wrap, Layered)
+    del opts._parent
+    raises(AttributeError, opts.get, "x")
+
+
 @scenario
 def dunder():
     shared = Loader(shared=True)
