@@ -72,7 +72,7 @@ typedef struct {
     int node;
 } Pair;
 
-/* pid, fd and limit are fixed, the rest belongs to the lock. */
+/* pid and limit are fixed, the rest belongs to the lock. */
 typedef struct {
     PyObject_HEAD
     pid_t pid;
@@ -499,6 +499,7 @@ watcher_look_lock_held(PyObject *op)
     }
     if ((count < 0 || ready[0].revents != 0) && drain_lock_held(self) < 0) {
         doubt_lock_held(self, 0);
+        self->fd = NONE; /* not ours to close: the number may be another file's by now */
         self->why = WHY_BROKEN;
     }
     return self->why;

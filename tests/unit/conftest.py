@@ -169,6 +169,12 @@ def make_host(core):
 
 
 @pytest.fixture
+def c_host(c_core):
+    """A host of the C module, for what the specification leaves open."""
+    return Host(c_core)
+
+
+@pytest.fixture
 def loader_context():
     return LoaderContext
 

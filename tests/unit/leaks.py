@@ -10,6 +10,7 @@ import contextvars
 import copy
 import functools
 import gc
+import importlib.util
 import os
 import pickle
 import sys
@@ -450,6 +451,17 @@ def objects_errors():
         raises(TypeError, core.ObjectEvidence, items)
     raises(TypeError, core.ObjectEvidence)
     raises(TypeError, core.Counter, 1)
+
+
+@scenario
+def module():
+    one = importlib.util.module_from_spec(core.__spec__)
+    core.__spec__.loader.exec_module(one)
+    repr(one), one.current_job()
+    one.JobContext()["k"] = one.Job()
+
+
+module.rounds = 200
 
 
 _directory = tempfile.gettempdir()

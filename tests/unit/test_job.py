@@ -219,13 +219,34 @@ def test_nothing_keeps_a_job_that_ended(core):
     assert ref() is None
 
 
-def test_something_else_in_the_variable(c_core):
+def test_something_else_in_the_variable(c_host):
+    c_core = c_host.core
+    c_host.bind(views={"__opts__": lambda loader, value: value})
+    loader = c_host.Loader({"k": print}, {"__opts__": {}}, shared=True)
+    loaded, dunder = loader["k"], c_host.dunder("__opts__")
     context = c_core.Job().run(contextvars.copy_context)
     (variable,) = [name for name in context if name.name == "saltctx_job" and name not in contextvars.copy_context()]
     token = variable.set("no job")
     try:
         mapping = c_core.JobContext()
-        for call in (c_core.current_job, lambda: c_core.loading(int), lambda: mapping["k"], lambda: len(mapping)):
+        mapping.base["k"] = 1
+        for call in (
+            c_core.current_job,
+            lambda: c_core.loading(int),
+            lambda: mapping["k"],
+            lambda: mapping.__setitem__("k", 1),
+            lambda: mapping.pop("k"),
+            lambda: "k" in mapping,
+            lambda: len(mapping),
+            lambda: list(mapping),
+            lambda: mapping == {},
+            lambda: mapping | {},
+            lambda: mapping.update(a=1),
+            lambda: c_core.LoadedFunction("k", None, print),
+            loaded,
+            lambda: loader["k"],
+            lambda: loader.run(dunder.value),
+        ):
             with pytest.raises(TypeError, match="a Job was expected in the context, not str"):
                 call()
     finally:

@@ -479,6 +479,15 @@ def test_weakref_and_cycles(host):
     assert [ref() for ref in refs] == [None, None]
 
 
+def test_weakref_outlives_the_last_reference(host):
+    gone = []
+    loaded = host.Loader({"k": ping})["k"]
+    ref = weakref.ref(loaded, gone.append)
+    del loaded
+    gc.collect()
+    assert gone == [ref] and ref() is None
+
+
 def test_the_function_is_dropped_under_way(host):
     loader = host.Loader()
     host.asked = None  # it would keep the function

@@ -346,6 +346,8 @@ def test_attributes_are_the_values(packed, core, host, loader_context):
         assert each.__getattr__ is not None and run(each.__getattr__, "kind") == "value"
         with pytest.raises(AttributeError):
             run(each.__getattr__, "name")
+        with pytest.raises(TypeError):
+            run(each.__getattr__, 1)
 
 
 def test_errors_of_an_attribute_get_through(packed):

@@ -163,6 +163,18 @@ def test_times_in_the_future(core, old):
     assert core.FileStamps(0, 0).add(path) is False
 
 
+@pytest.mark.parametrize("seconds", [11_500_000_000, -8_000_000_000])
+def test_times_whose_nanoseconds_overflow(core, old, seconds):
+    path = old("a")
+    try:
+        os.utime(path, (seconds, seconds))
+    except (OSError, OverflowError):
+        pytest.skip("the file system has no such times")
+    if os.stat(path).st_mtime != seconds:
+        pytest.skip("the file system has no such times")
+    assert core.FileStamps(0, 0).add(path) is (seconds > 0)
+
+
 @pytest.mark.parametrize(("tick", "young"), [(0, False), (-(10**18), False), (2**63 - 1, True), (10**18 * 5, True)])
 def test_ticks(core, old, tick, young):
     assert core.FileStamps(tick, tick).add(old("a")) is young
