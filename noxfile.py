@@ -30,6 +30,7 @@ BINARY_ONLY = ["--only-binary=:all:", "hypothesis", "psutil", "pyzmq"]
 CLANG_FORMAT = "clang-format==19.1.7"
 
 STRICT_BUILD = {"SALTCTX_WERROR": "1", "SALTCTX_REQUIRE_EXTENSION": "1"}
+SANITIZE_THREADS = "-fsanitize=thread -g -O1"
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 
 
@@ -61,6 +62,21 @@ def sdist(session: nox.Session) -> Path:
 def install_saltctx(session: nox.Session, **env: str) -> None:
     # pip would take a wheel of the same version and path from its cache, whatever the sdist holds now.
     session.install("--no-cache-dir", "--no-deps", str(sdist(session)), env={**STRICT_BUILD, **env})
+
+
+def install_beside(session: nox.Session, python: str, name: str, **env: str) -> str:
+    """Another build of saltctx, in a folder of its own."""
+    target = Path(session.create_tmp()).resolve() / name
+    shutil.rmtree(target, ignore_errors=True)
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps")
+    session.run(*pip, "--target", str(target), str(sdist(session)), external=True, env={**STRICT_BUILD, **env})
+    return str(target)
+
+
+def python_without_gil(session: nox.Session, *options: str) -> str:
+    """The path of such an interpreter, which is built first if need be."""
+    built = session.run(str(ROOT / ".ci/build-python-nogil"), *options, external=True, silent=True)
+    return str(built).strip().splitlines()[-1]
 
 
 def install(session: nox.Session, salt: str = SALTS[-1], *tools: str) -> None:
@@ -96,8 +112,7 @@ def tests(session: nox.Session, salt: str) -> None:
 
 def install_nogil(session: nox.Session) -> Path:
     """The bin folder of an environment without the GIL, with Salt and saltctx; the Python is built if need be."""
-    built = session.run(str(ROOT / ".ci/build-python-nogil"), external=True, silent=True)
-    python = str(built).strip().splitlines()[-1]
+    python = python_without_gil(session)
     venv = Path(session.create_tmp()).resolve() / "venv"
     session.run(python, "-m", "venv", "--clear", str(venv), external=True)
 
@@ -156,22 +171,53 @@ def peer(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT)
 def sanitizers(session: nox.Session) -> None:
-    """Unit and stress tests of a debug build, under the address and undefined-behaviour sanitizers."""
+    """
+    Unit and stress tests of a debug build, under the address and undefined-behaviour sanitizers.
+
+    And that they see a fault: one build takes no reference where it must.
+    """
     session.install(f"salt=={SALTS[-1]}", *TOOLS)
-    install_saltctx(session, SALTCTX_DEBUG="1", SALTCTX_CFLAGS=SANITIZE, SALTCTX_LDFLAGS=SANITIZE)
+    flags = {"SALTCTX_DEBUG": "1", "SALTCTX_CFLAGS": SANITIZE, "SALTCTX_LDFLAGS": SANITIZE}
+    install_saltctx(session, **flags)
+    flags["SALTCTX_CFLAGS"] += " -DSALTCTX_BREAK_INCREF"
+    broken = install_beside(session, "python", "broken", **flags)
     asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
     run_pytest(
         session,
         *("-o", "timeout=300", "-o", "faulthandler_timeout=400"),
         # They weigh the process, and the sanitizer holds on to what was freed.
         *("--deselect", "tests/unit/test_leaks.py::test_scenario"),
-        *(session.posargs or folders("tests/unit", "tests/stress")),
+        *(session.posargs or folders("tests/unit", "tests/stress", "tests/sanitizers")),
+        SALTCTX_ASAN_BROKEN=broken,
         LD_PRELOAD=asan.strip(),
         # Python's own allocator would hide what happens inside its arenas.
         PYTHONMALLOC="malloc",
         # Leaks have tests of their own: the interpreter keeps memory until it ends.
         ASAN_OPTIONS="detect_leaks=0",
         UBSAN_OPTIONS="print_stacktrace=1",
+    )
+
+
+@nox.session(python=DEFAULT)
+def thread_sanitizer(session: nox.Session) -> None:
+    """
+    The stress tests under ThreadSanitizer, on a Python without the GIL that is built with it first if need be.
+
+    And that it sees a fault: one build has no lock where it must.
+    """
+    builder = python_without_gil(session)
+    options = ("python3.13t-tsan", "--with-thread-sanitizer", "--without-ensurepip")
+    python = python_without_gil(session, *options)
+    session.install("pytest", "pytest-timeout")
+    flags = {"SALTCTX_CFLAGS": SANITIZE_THREADS, "SALTCTX_LDFLAGS": SANITIZE_THREADS}
+    built = install_beside(session, builder, "build", **flags)
+    flags["SALTCTX_CFLAGS"] += " -DSALTCTX_BREAK_LOCK"
+    run_pytest(
+        session,
+        *(session.posargs or ["tests/sanitizers"]),
+        SALTCTX_TSAN_PYTHON=python,
+        SALTCTX_TSAN_BUILD=built,
+        SALTCTX_TSAN_BROKEN=install_beside(session, builder, "broken", **flags),
     )
 
 
