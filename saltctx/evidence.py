@@ -22,6 +22,7 @@ class FileEvidence:
     A directory is the same while it lists the same names; a file while its stamp is the same, or, where
     the stamp was too young to tell, while its bytes are. All methods may be called from any thread.
 
+    changed_file: the path, str, if it is a file's change that changed() tells of, else None.
     stamps: FileStamps, or FileWatch to be told of changes where the platform tells.
     """
 
@@ -32,6 +33,26 @@ class FileEvidence:
         self._listings = {}
         self._digests = {}
         self._changed = None
+        self.changed_file = None
+
+    def after(self, path):
+        """
+        A FileEvidence for what is made anew from the file ``path`` and otherwise from what this one stands for.
+
+        Call before reading the file; the file is as it is now, all else as this one knows it. This one has to
+        have changed: it takes no further look then, and the stamps are the other's.
+        """
+        after = object.__new__(FileEvidence)
+        vars(after).update(vars(self))
+        after._looking, after._changed, after.changed_file = 0, None, None
+        is_young = self._stamps.restamp(path)
+        digest = _digest(path) if is_young else None
+        with self._lock:
+            # Without it any other stamp is a change: what the file was before it changed is no proof.
+            self._digests.pop(path, None)
+            if is_young:
+                self._digests[path] = digest
+        return after
 
     def add_directory(self, path):
         """Call before reading the directory, a str or os.PathLike. One that does not exist counts too."""
@@ -88,6 +109,7 @@ class FileEvidence:
             self._stamps.restamp(path)
             if _digest(path) == digest:
                 return None
+        self.changed_file = path
         return f"module file changed: {path}"
 
     @property

@@ -6,6 +6,9 @@ from .core import FileStamps
 from .evidence import FileEvidence
 from .forksafe import ForkSafeLock
 
+PARTIAL_REBUILDS = 10
+"""How many changed files one job loads anew one by one: with more, all is built anew."""
+
 
 class Generation:
     """
@@ -14,15 +17,15 @@ class Generation:
     number: int, 1 for a minion's first. context: the JobContext its loaders pack. files: FileEvidence.
     objects: ObjectEvidence whose reasons are str or callables that return one. reason: str, why it was built.
     volatile: set of paths of modules of which each job has an instance of its own. built: time.time()
-    of its completion. stamps: the class that the FileEvidence keeps its stamps in.
+    of its completion.
     """
 
-    def __init__(self, number, context, reason, volatile, stamps=FileStamps):
+    def __init__(self, number, context, reason, volatile, files):
         self.number = number
         self.context = context
         self.reason = reason
         self.volatile = volatile
-        self.files = FileEvidence(stamps)
+        self.files = files
         self.objects = None
         self.built = None
 
@@ -38,13 +41,16 @@ class Generations:
     """
     The generations of one minion.
 
-    build(generation) makes the loaders, records evidence in it and sets ``objects``. context() makes the
-    JobContext of a new generation. One thread builds at a time, others wait for its result. stamps: the
-    class for the evidence of the generations to come, FileStamps or FileWatch.
+    build(generation) makes the loaders, records evidence in it and sets ``objects``. renew(old, generation,
+    path) does so from those of ``old``, of whose evidence only the file ``path`` is not as it was; it returns
+    whether that was enough. context() makes the JobContext of a new generation. One thread builds at a time,
+    others wait for its result. stamps: the class for the evidence of the generations to come, FileStamps or
+    FileWatch.
     """
 
-    def __init__(self, build, context, report):
+    def __init__(self, build, renew, context, report):
         self._build = build
+        self._renew = renew
         self._context = context
         self._report = report
         self._adopted = report.counters["adopted"].add
@@ -77,7 +83,7 @@ class Generations:
                 if reason is None:
                     self._adopted()
                     return self.current
-            generation = self._rebuild(reason)
+            generation = (None if always else self._rebuild_partially(reason)) or self._rebuild(reason)
         self._report.counters["rebuilt"].add()
         return generation
 
@@ -97,7 +103,7 @@ class Generations:
 
     def apart(self):
         """A generation for loaders that are made outside any job (a refresh): never adopted, only used."""
-        return Generation(0, self._context(), "a refresh", self.volatile)
+        return Generation(0, self._context(), "a refresh", self.volatile, FileEvidence())
 
     def _stale(self):
         current = self.current
@@ -105,11 +111,35 @@ class Generations:
             return "flushed (saltctx.flush)" if self._forgotten else "first job of this minion"
         return current.stale()
 
+    def _rebuild_partially(self, reason):
+        """A new generation where all that changed are files of single modules; None where that is not so."""
+        for _ in range(PARTIAL_REBUILDS):
+            current = self.current
+            path = None if current is None else current.files.changed_file
+            if path is None or current.objects.changed() is not None:
+                return None
+            generation = self._next(reason, current.files.after(path))
+            if not self._renew(current, generation, path):
+                return None
+            self._complete(generation)
+            self._report.counters["partial"].add()
+            # Another file may have changed too: the evidence tells of one at a time.
+            reason = generation.stale()
+            if reason is None:
+                return generation
+        return None
+
     def _rebuild(self, reason):
-        self._numbers += 1
-        generation = Generation(self._numbers, self._context(), reason, self.volatile, self.stamps)
+        generation = self._next(reason, FileEvidence(self.stamps))
         self._build(generation)
+        self._complete(generation)
+        return generation
+
+    def _next(self, reason, files):
+        self._numbers += 1
+        return Generation(self._numbers, self._context(), reason, self.volatile, files)
+
+    def _complete(self, generation):
         generation.built = time.time()
         self.current = generation
-        self._report.reason(reason, generation.number)
-        return generation
+        self._report.reason(generation.reason, generation.number)

@@ -7,15 +7,16 @@ from .core import Counter
 from .forksafe import ForkSafeLock
 
 KEPT_REASONS = 50
-COUNTERS = ("adopted", "rebuilt", "reloaded", "fallback")
+COUNTERS = ("adopted", "rebuilt", "partial", "reloaded", "fallback")
 
 
 class Report:
     """
     What a person may ask about one minion. Safe in any thread.
 
-    counters: {name: Counter}: ``adopted``, ``rebuilt``, ``reloaded`` (asked for by a person), ``fallback``
-    (jobs that ran Salt's own path after an error).
+    counters: {name: Counter}: ``adopted``, ``rebuilt``, ``partial`` (changed modules that were loaded anew
+    while all else was kept), ``reloaded`` (asked for by a person), ``fallback`` (jobs that ran Salt's own path
+    after an error).
     """
 
     def __init__(self):

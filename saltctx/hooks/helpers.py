@@ -34,6 +34,11 @@ def imported(before, directories, loaded_base_name):
         return [path for path in _helpers if _under(path, directories)]
 
 
+def is_known(path):
+    """Whether a file was imported from a loader's directory: who imported it may hold what it was."""
+    return path in _helpers
+
+
 def forget_changed():
     """
     Take helpers whose file changed out of sys.modules; who imports them next gets the new code.

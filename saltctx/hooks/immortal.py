@@ -35,14 +35,14 @@ def install():
 
 def let_go(made):
     """Give ``made``, which nobody else has yet, a class that all such loaders share; empty what held the two."""
-    made.__class__ = _write_through(type(made).__mro__[1])
+    made.__class__ = write_through(type(made).__mro__[1])
     for cell in gc.get_referrers(made, made._dunder_salt):
         if type(cell) is types.CellType:
             cell.cell_contents = None
 
 
 @functools.cache
-def _write_through(base):
+def write_through(base):
     """What minion_mods() makes of ``base``, with the inner loader found on the loader itself."""
 
     def __setitem__(self, key, value):

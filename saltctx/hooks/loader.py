@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import sys
+import types
 
 from salt.loader.context import NamedLoaderContext, loader_ctxvar, resource_ctxvar
 from salt.loader.lazy import (
@@ -19,7 +20,7 @@ from salt.loader.lazy import (
 )
 from salt.utils.optsdict import safe_opts_copy
 
-from ..core import LoadedFunction, LoaderBase, bind, current_job, loading
+from ..core import JobContext, LoadedFunction, LoaderBase, bind, current_job, loading
 from ..forksafe import ForkSafeLock
 from . import context, deep, helpers, installation, scans, source
 from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
@@ -44,15 +45,17 @@ class _Loading:
     is_custom: bool, the file is none of Salt's own. stamp, imports: what the file and what it can import
     were like before either was read; stamp None where that cannot be told. known: the LoadedModule that
     is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
+    wrote_context: it wrote to the base layer of ``__context__``, or another load at the same time did.
     """
 
-    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer")
+    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer", "wrote_context")
 
     def __init__(self, path, suffix):
         self.is_custom = not path.startswith(_SALT)
         self.imports = installation.revision(), helpers.forget_changed() if self.is_custom else 0
         self.stamp = source.stamp(path) if suffix == ".py" else None
         self.known = self.module = self.answer = None
+        self.wrote_context = False
 
 
 class _OtherModule(BaseException):
@@ -232,17 +235,17 @@ class Loader(LoaderBase, LazyLoader):
 
     def _load_and_note_helpers(self, name, path, load):
         token = _loading.set(load)
-        if not load.is_custom:
-            try:
-                return self._load_into_base(name)
-            finally:
-                _loading.reset(token)
-        imported = set(sys.modules)
+        imported = set(sys.modules) if load.is_custom else None
+        shared = self.pack["__context__"] if self.shared else None
+        base = shared.base if isinstance(shared, JobContext) else {}
+        before = dict(base)
         try:
             return self._load_into_base(name)
         finally:
             _loading.reset(token)
-            self._note_helpers(imported)
+            load.wrote_context = not _are_the_same(before, base)
+            if imported is not None:
+                self._note_helpers(imported)
 
     def _load_into_base(self, name):
         """Let Salt load the file; what it writes to ``__context__`` is for all jobs."""
@@ -323,7 +326,7 @@ class Loader(LoaderBase, LazyLoader):
         if known is not None:
             own = self._use(known, job)
             if known.loaded_by() is not job and self._has_better(module, job):
-                self._unload(known)
+                self.unload(known)
             if key in own or key in self._dict:
                 return own.get(key)
         if key in self._dict:
@@ -362,19 +365,35 @@ class Loader(LoaderBase, LazyLoader):
             if known.loaded_by() is job or not known.is_volatile(self):
                 own = used.setdefault(known, _SHARED)
                 if known.loaded_by() is not job and known.answers_otherwise(self):
-                    self._unload(known)
+                    self.unload(known)
             else:
                 own = used.setdefault(known, self._private(known, job))
         return own
 
-    def _unload(self, known):
-        """Forget a module whose ``__virtual__`` has another answer now; the lookup under way loads it again."""
+    def names_of(self, known):
+        """The module names, a set of str, under which the loader has functions of a LoadedModule."""
+        return {
+            key.partition(".")[0] for key, func in list(self._dict.items())
+            if getattr(func, "__module__", None) == known.namespace
+        }
+
+    def _is_from(self, key, func, known, names):
+        """Whether a function is of ``known``, which has the module names ``names``, or one that it imported."""
+        namespace = getattr(func, "__module__", None)
+        if namespace == known.namespace:
+            return True
+        # A method is no file's: the minion's own, for sys.reload_modules.
+        is_foreign = namespace in self._modules or isinstance(func, types.MethodType)
+        return not is_foreign and key.partition(".")[0] in names
+
+    def unload(self, known):
+        """Forget a module that is not what it was when it was loaded; the next lookup loads it again."""
         with self._lock:
             if self._modules.pop(known.namespace, None) is None:
                 return
+            names = self.names_of(known)
             kept = {
-                key: func for key, func in self._dict.items()
-                if getattr(func, "__module__", None) != known.namespace
+                key: func for key, func in self._dict.items() if not self._is_from(key, func, known, names)
             }
             self.loaded_modules.difference_update(
                 {key.partition(".")[0] for key in self._dict}
@@ -388,17 +407,56 @@ class Loader(LoaderBase, LazyLoader):
 
     def _private(self, known, job):
         """The functions of an instance of the module for one job alone: {key: function}."""
-        apart = LoaderBase.__new__(Loader)
-        vars(apart).update(vars(self))
-        apart.pack, apart.pack_self, apart.inject_globals = self.pack, self.pack_self, self.inject_globals
-        apart.module_opts = self.module_opts
+        apart = self._twin()
         # The job's other loaders of this kind use the same instance.
         apart._apart = job.views.setdefault(id(reusable), (reusable, {}))[1]
         apart.shared, apart._files, apart._modules, apart._refused = False, None, {}, {}
         apart.loaded_files, apart.loaded_modules, apart.missing_modules = set(), set(), {}
-        apart._dict, apart.loaded, apart._lock = {}, True, self._get_lock()
+        apart._dict, apart.loaded = {}, True
         apart._load_module(known.name)
         return apart._dict
+
+    def copy(self):
+        """A loader that has loaded what this one has, and packs the same."""
+        copy = self._twin()
+        copy._dict, copy.loaded, copy.shared = dict(self._dict), False, self.shared
+        copy.module_opts = dict(self.module_opts)
+        copy._modules, copy._refused = dict(self._modules), dict(self._refused)
+        # What another job is just loading is loaded again.
+        copy._dict = {
+            key: func for key, func in copy._dict.items()
+            if getattr(func, "__module__", None) in copy._modules or not self._is_loaded_name(func)
+        }
+        copy.loaded_files = {*(known.name for known in copy._modules.values()), *copy._refused}
+        copy.loaded_modules = {key.partition(".")[0] for key in copy._dict}
+        missing = set().union(*(refusal.missing for refusal in copy._refused.values()))
+        copy.missing_modules = {name: why for name, why in list(self.missing_modules.items()) if name in missing}
+        copy._asked_before = set(self._asked_before)
+        return copy
+
+    def forget_refusals(self):
+        """Let all files that said no be asked again."""
+        self.loaded_files.difference_update(self._refused)
+        self._refused, self.missing_modules = {}, {}
+
+    def _is_loaded_name(self, func):
+        """Whether a function says that it is of a module which a loader of this kind executed."""
+        return str(getattr(func, "__module__", "")).startswith(f"{self.loaded_base_name}.")
+
+    def _twin(self):
+        """Another loader with the attributes of this one."""
+        twin = LoaderBase.__new__(Loader)
+        vars(twin).update(vars(self))
+        twin.pack, twin.pack_self, twin.inject_globals = self.pack, self.pack_self, self.inject_globals
+        twin.module_opts = self.module_opts
+        twin._lock, twin._clean_module_dirs = self._get_lock(), []
+        return twin
+
+
+def _are_the_same(before, now):
+    """Whether two dicts hold the same objects."""
+    now = dict(now)
+    return before.keys() == now.keys() and all(now[key] is value for key, value in before.items())
 
 
 def keep_generator(running, generator):

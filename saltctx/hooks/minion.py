@@ -15,7 +15,7 @@ from ..core import FileStamps, FileWatch, Job, JobContext, ObjectEvidence, curre
 from ..forksafe import ForkSafeLock
 from ..generation import Generations
 from ..report import Report
-from . import deep, passthroughs
+from . import deep, partial, passthroughs
 from . import process as process_hook
 from .loader import STOCK, making_for, making_stock
 from .modulestate import settle
@@ -40,7 +40,8 @@ class MinionJobs:
         self.minion_id = str(minion.opts["id"])
         self.report = Report()
         self.generations = Generations(
-            functools.partial(self._build, minion), functools.partial(JobContext, False), self.report
+            functools.partial(self._build, minion), functools.partial(_renew, minion),
+            functools.partial(JobContext, False), self.report,
         )
         self.freshness = options.Options.freshness
         self.enabled = True
@@ -125,7 +126,7 @@ def _build(minion, generation):
     Jobs that run meanwhile never see a minion with loaders of two generations half assigned.
     """
     opts = minion.opts
-    changes = opts.changes
+    seen = _seen(opts)
     _add_module_dirs(opts, generation.files)
     for path in filter(os.path.isabs, sys.path):
         # A package installed there may bring loader directories of its own. What is no path is an importer's mark.
@@ -140,16 +141,37 @@ def _build(minion, generation):
     }
     functions = made["functions"]
     functions["sys.reload_modules"] = minion.gen_modules
-    generation.objects = _objects(minion, {name: made[name] for name in LOADERS}, changes)
+    # gen_modules() itself looks for them.
+    seen["resources"] = opts._local.get("resources")
+    generation.objects = _objects(minion, {name: made[name] for name in LOADERS}, seen)
     vars(minion).update(made)
+
+
+def _renew(minion, old, generation, path):
+    """Make a generation of an old one that is right but for the file ``path``; whether that could be done."""
+    seen = _seen(minion.opts)
+    if old.objects.changed() is not None:
+        return False
+    made = partial.reload({name: getattr(minion, name) for name in LOADERS}, old, generation, path)
+    if made is None:
+        return False
+    generation.objects = _objects(minion, made, seen)
+    vars(minion).update(made)
+    return True
 
 
 def _gen_modules(minion, **kwargs):
     return MinionBase.gen_modules.__wrapped__(minion, **kwargs)
 
 
-def _objects(minion, loaders, changes):
-    """The evidence of the objects that a generation hangs on: its loaders, opts, pillar, grains, resources."""
+def _seen(opts):
+    """What a generation that is made from now on knows of the opts."""
+    local = opts._local
+    return {"changes": opts.changes, **{name: local.get(name) for name in ("pillar", "grains", "resources")}}
+
+
+def _objects(minion, loaders, seen):
+    """The evidence of the objects that a generation hangs on: its loaders, and what ``seen`` has of the opts."""
     opts = minion.opts
     local = opts._local
     attributes = vars(minion)
@@ -157,10 +179,9 @@ def _objects(minion, loaders, changes):
     return ObjectEvidence([
         *((attributes, name, loader, replaced(name)) for name, loader in loaders.items()),
         (attributes, "opts", opts, "the minion's opts were replaced"),
-        (vars(opts), "changes", changes, lambda: f"minion option changed: {opts.last_changed}"),
-        (local, "pillar", local.get("pillar"), "the pillar was replaced"),
-        (local, "grains", local.get("grains"), "the grains were replaced"),
-        (local, "resources", local.get("resources"), "the resources were replaced"),
+        (vars(opts), "changes", seen["changes"], lambda: f"minion option changed: {opts.last_changed}"),
+        *((local, name, seen[name], f"the {name} were replaced") for name in ("grains", "resources")),
+        (local, "pillar", seen["pillar"], "the pillar was replaced"),
     ])
 
 

@@ -17,7 +17,7 @@ from . import installation
 
 _CONTAINERS = (dict, list, set, bytearray, collections.deque)
 _PLAIN = (int, float, str, bytes, tuple, type(None))
-_STORES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
+_STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 _GONE = object()
 _asking = contextvars.ContextVar("saltctx_asking", default=())
 
@@ -74,6 +74,7 @@ class LoadedModule:
         self.module = module
         self.answer = _plain(load.answer)
         self.is_custom = load.is_custom
+        self.wrote_context = load.wrote_context
         self.imports = load.imports
         self.virtual = module.__dict__.get("__virtual__")
         self.path = getattr(module, "__file__", None) or self.namespace
@@ -307,9 +308,10 @@ def _snapshot(name, read):
 
 
 def _globals_assigned(code):
-    names = {
-        instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in _STORES
-    }
+    names = set()
+    # Each second byte is an opcode, and few functions have such a one: to find out is cheaper than to decode.
+    if not _STORES.isdisjoint(code.co_code[::2]):
+        names = {each.argval for each in dis.get_instructions(code) if each.opcode in _STORES}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= _globals_assigned(constant)

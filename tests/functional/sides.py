@@ -184,9 +184,8 @@ class ScenarioMinion(InProcessMinion):
         return jobs_of(self.minion)
 
     def counts(self):
-        """saltctx's counters: {"adopted", "rebuilt", "reloaded", "fallback"}."""
-        counts = self.jobs().report.counts()
-        return {name: counts.get(name, 0) for name in ("adopted", "rebuilt", "reloaded", "fallback")}
+        """saltctx's counters: {"adopted", "rebuilt", "partial", "reloaded", "fallback"}."""
+        return self.jobs().report.counts()
 
     def reasons(self):
         """The reasons saltctx recorded, oldest first; none where stock Salt runs the minion."""

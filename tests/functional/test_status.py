@@ -28,13 +28,13 @@ def test_status_as_a_job(sides):
     assert first["gil"] in ("on", "off")
     assert first["versions"]["python"] == platform.python_version()
     assert sorted(first["versions"]) == ["python", "salt", "saltctx"]
-    assert first["counts"] == {"adopted": 0, "rebuilt": 1, "reloaded": 0, "fallback": 0}
+    assert first["counts"] == {"adopted": 0, "rebuilt": 1, "partial": 0, "reloaded": 0, "fallback": 0}
     assert first["generation"]["number"] == 1
     assert first["generation"]["reason"] == "first job of this minion"
     assert 0 <= first["generation"]["age_seconds"] < 60
     assert any("multiprocessing: True" in left for left in first["left_to_salt"])
 
-    assert before["counts"] == {"adopted": 5, "rebuilt": 1, "reloaded": 0, "fallback": 0}
+    assert before["counts"] == {"adopted": 5, "rebuilt": 1, "partial": 0, "reloaded": 0, "fallback": 0}
     assert before["generation"]["paths"] > 10
 
     assert after["counts"]["rebuilt"] == 2

@@ -295,3 +295,52 @@ def test_loop_of_links(tmp_path):
     link.symlink_to(link)
     found = evidence(files=[link], directories=[link])
     assert found.changed() is None
+
+
+# -------------------------------------------------------------------------------- after a change that was taken in
+def test_after(directory):
+    """The changed file counts as it is now, all else as it was."""
+    one, two = directory / "one.py", directory / "two.py"
+    two.write_text("1")
+    before = evidence(files=[one, two], directories=[directory])
+    one.write_text("2")
+    assert before.changed() == f"module file changed: {one}"
+    assert before.changed_file == str(one)
+    after = before.after(str(one))
+    assert (after.changed(), after.changed_file) == (None, None)
+    assert before.changed() == f"module file changed: {one}"
+    two.write_text("2")
+    assert after.changed() == f"module file changed: {two}"
+
+
+@pytest.mark.parametrize("wait", [0, YOUNG])
+def test_after_and_back(directory, wait):
+    """What the file was before is no proof that it is as it is known to be."""
+    path = directory / "one.py"
+    before = evidence(files=[path], settled=False)
+    path.write_text("2")
+    assert before.changed() is not None
+    time.sleep(wait)
+    after = before.after(str(path))
+    assert after.changed() is None
+    path.write_text("1")
+    assert after.changed() == f"module file changed: {path}"
+
+
+def test_after_one_of_two_changes(directory):
+    one, two = directory / "one.py", directory / "two.py"
+    two.write_text("1")
+    before = evidence(files=[one, two])
+    one.write_text("2")
+    two.write_text("2")
+    assert before.changed() is not None
+    after = before.after(before.changed_file)
+    assert {before.changed_file, (after.changed(), after.changed_file)[1]} == {str(one), str(two)}
+    assert after.after(after.changed_file).changed() is None
+
+
+def test_a_directory_is_no_changed_file(directory):
+    found = evidence(directories=[directory])
+    (directory / "two.py").write_text("")
+    assert found.changed() is not None
+    assert found.changed_file is None

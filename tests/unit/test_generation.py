@@ -1,11 +1,12 @@
 """Generations of loaders: adopted while the evidence holds, rebuilt by one thread, kept when a build fails."""
 
+import pathlib
 import threading
 import time
 
 import pytest
 
-from saltctx.generation import Generations
+from saltctx.generation import PARTIAL_REBUILDS, Generations
 from saltctx.report import KEPT_REASONS, Report
 
 SECONDS = 20
@@ -26,9 +27,10 @@ class Builder:
 
     def __init__(self):
         self.report = Report()
-        self.generations = Generations(self.build, dict, self.report)
+        self.generations = Generations(self.build, self.renew, dict, self.report)
         self.reason = None
         self.built = []
+        self.renewable, self.renewed = set(), []
         self.error = None
         self.wait = None
 
@@ -40,6 +42,14 @@ class Builder:
         self.built.append(generation)
         self.reason = None
         generation.objects = Objects(self, generation)
+
+    def renew(self, old, generation, path):
+        """Make do with what changed, if that is in :attr:`renewable`."""
+        if path not in self.renewable:
+            return False
+        self.renewed.append((old, path))
+        self.build(generation)
+        return True
 
     def counts(self):
         counts = self.report.counts()
@@ -95,6 +105,85 @@ def test_rebuilt_when_a_file_changed(builder, tmp_path):
     assert second.reason == f"module file changed: {path}"
     assert len(second.files) == 0
     assert builder.generations.adopt_or_rebuild() is second
+
+
+def changed_files(builder, tmp_path, count):
+    """Paths of files that changed since the first generation, as one counts them."""
+    paths = [str(tmp_path / f"{number}.py") for number in range(count)]
+    for path in paths:
+        pathlib.Path(path).write_text("1")
+    first = builder.generations.adopt_or_rebuild()
+    for path in paths:
+        first.files.add_file(path)
+    for path in paths:
+        pathlib.Path(path).write_text("2")
+    return paths
+
+
+def test_partial(builder, tmp_path):
+    """Where one file changed, the rest is taken over: loaders, evidence, but a context of its own."""
+    (path,) = changed_files(builder, tmp_path, 1)
+    first = builder.generations.current
+    other = tmp_path / "other.py"
+    other.write_text("1")
+    first.files.add_file(str(other))
+    builder.renewable.add(path)
+    second = builder.generations.adopt_or_rebuild()
+    assert builder.renewed == [(first, path)]
+    assert (second.number, second.reason) == (2, f"module file changed: {path}")
+    assert second.context is not first.context and second.files is not first.files
+    assert builder.generations.adopt_or_rebuild() is second
+    assert builder.report.counts()["partial"] == 1 and builder.counts() == [1, 2, 0]
+    other.write_text("2")
+    third = builder.generations.adopt_or_rebuild()
+    assert third.reason == f"module file changed: {other}"
+    assert builder.report.counts()["partial"] == 1 and builder.counts() == [1, 3, 0]
+
+
+def test_partial_for_each_file(builder, tmp_path):
+    """Files that changed at once are taken one after the other, before the job starts."""
+    paths = changed_files(builder, tmp_path, 3)
+    builder.renewable.update(paths)
+    generation = builder.generations.adopt_or_rebuild()
+    assert sorted(path for _, path in builder.renewed) == paths
+    assert generation.stale() is None
+    assert builder.report.counts()["partial"] == 3 and builder.counts() == [0, 2, 0]
+
+
+def test_too_many_for_partial(builder, tmp_path):
+    paths = changed_files(builder, tmp_path, PARTIAL_REBUILDS + 1)
+    builder.renewable.update(paths)
+    generation = builder.generations.adopt_or_rebuild()
+    assert len(builder.renewed) == PARTIAL_REBUILDS
+    assert generation.stale() is None and len(generation.files) == 0
+
+
+def test_partial_is_not_enough(builder, tmp_path):
+    """One of two files cannot be taken alone: all is built anew."""
+    paths = changed_files(builder, tmp_path, 2)
+    builder.renewable.add(paths[0])
+    generation = builder.generations.adopt_or_rebuild()
+    assert len(generation.files) == 0 and generation.stale() is None
+    assert builder.counts() == [0, 2, 0]
+
+
+def test_no_partial_for_objects_or_directories(builder, tmp_path):
+    (path,) = changed_files(builder, tmp_path, 1)
+    builder.renewable.add(path)
+    builder.reason = "the pillar was replaced"
+    builder.generations.adopt_or_rebuild()
+    builder.generations.current.files.add_directory(str(tmp_path))
+    (tmp_path / "more.py").write_text("")
+    builder.generations.adopt_or_rebuild()
+    assert builder.renewed == []
+    assert builder.counts() == [0, 3, 0]
+
+
+def test_no_partial_when_always(builder, tmp_path):
+    (path,) = changed_files(builder, tmp_path, 1)
+    builder.renewable.add(path)
+    builder.generations.adopt_or_rebuild(always=True)
+    assert builder.renewed == []
 
 
 def test_rebuilt_long_after_a_file_was_added(builder, tmp_path):
@@ -298,7 +387,7 @@ def test_report_says_a_thing_once():
 def test_report_counts_in_threads():
     report = Report()
     run_at_once(8, lambda: [report.counters["adopted"].add() for _ in range(500)])
-    assert report.counts() == {"adopted": 4000, "rebuilt": 0, "reloaded": 0, "fallback": 0}
+    assert report.counts() == {"adopted": 4000, "rebuilt": 0, "partial": 0, "reloaded": 0, "fallback": 0}
 
 
 def test_report_gives_copies():
