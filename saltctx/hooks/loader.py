@@ -24,7 +24,7 @@ from ..core import JobContext, LoadedFunction, LoaderBase, bind, current_job, lo
 from ..forksafe import ForkSafeLock
 from . import context, deep, helpers, installation, scans, source
 from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
-from .optsdict import job_dict, job_opts, unwrapped
+from .optsdict import job_dict, job_opts, minion_data, unwrapped
 
 log = logging.getLogger(__name__)
 
@@ -129,8 +129,10 @@ class Loader(LoaderBase, LazyLoader):
         self._apart = None
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
-        if generation is not None and not self.pack["__context__"]:
-            self.pack["__context__"] = generation.context
+        if generation is not None:
+            self._minion_data = minion_data(self.opts)
+            if not self.pack["__context__"]:
+                self.pack["__context__"] = generation.context
 
     def _get_lock(self):
         # Salt's is one that a state run's fork leaves taken, if another job is just loading a module.
@@ -520,7 +522,7 @@ def after_call(loader, func):
 
 def view_opts(loader, value):
     """A job's own opts over those of a shared loader or of one of its modules."""
-    opts = job_opts(value)
+    opts = job_opts(value, loader._minion_data)
     if str(getattr(value, "_name", "")).startswith("module:") and "test" in loader.opts:
         opts["test"] = _test_of(loader, current_job())[0]["test"] is not False
     return opts

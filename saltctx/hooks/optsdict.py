@@ -5,6 +5,8 @@ from salt.utils.optsdict import _DELETED, DictProxy, ListProxy, OptsDict
 from ..core import LayeredLookup
 from . import deep
 
+MINION_DATA = ("pillar", "grains")
+
 _NOTHING = object()
 
 
@@ -169,8 +171,21 @@ def job_dict(value, name):
     return JobDict(value, OptsDict.from_dict({name: value}, name=f"job:{name}"), name)
 
 
-def job_opts(opts):
-    """A JobOpts over ``opts``."""
+def minion_data(opts):
+    """{name: the minion's own pillar or grains} that ``opts``, an OptsDict below the minion's, hand out now."""
+    return {name: _stored(opts, name) for name in MINION_DATA if isinstance(_owner(opts, name), WatchedOpts)}
+
+
+def job_opts(opts, data):
+    """
+    A JobOpts over ``opts``.
+
+    data: what minion_data() told when the job's loaders were made; the job goes on with it after a refresh.
+    """
+    data = {name: value for name, value in data.items() if isinstance(_owner(opts, name), WatchedOpts)}
+    if data:
+        opts = OptsDict.from_parent(opts, name="data")
+        opts._local.update(data)
     return JobOpts.from_parent(opts, name="job")
 
 
@@ -204,6 +219,13 @@ def _stored(opts, key):
         if node._parent is None:
             return node._base.get(key, _DELETED)
         node = node._parent
+
+
+def _owner(opts, key):
+    """The OptsDict, ``opts`` or one above, that has the value which counts for ``opts``."""
+    while key not in opts._local and opts._parent is not None:
+        opts = opts._parent
+    return opts
 
 
 def _proxy(self, key, value):

@@ -575,7 +575,7 @@ def test_refreshes_count_everywhere(sides):
     ]
 
 
-def refreshed_under_a_job(minion):
+def refreshed_under_a_job(minion, look_at_opts=False):
     """What a running job reads before and after its minion's pillar, grains and opts are others."""
     minion.module("slow", """
         import os, time
@@ -583,7 +583,9 @@ def refreshed_under_a_job(minion):
             return [
                 __pillar__.get("who"), __grains__.get("role"), __salt__["pillar.get"]("who", unmask=True),
                 __salt__["grains.get"]("role"),
-            ]
+            ] + ([__opts__["pillar"].get("who"), __opts__["grains"].get("role")] if flag_of_opts() else [])
+        def flag_of_opts():
+            return os.path.exists(__opts__["root_dir"] + "/look at opts")
         def go(flag=None):
             before = _look()
             while flag and not os.path.exists(flag):
@@ -592,6 +594,8 @@ def refreshed_under_a_job(minion):
     """)
     minion.pillar(who="one")
     minion.write("grains", "role: web\n")
+    if look_at_opts:
+        minion.write("look at opts", "")
     minion.start()
     minion.value("slow.go")
     load, flag, results = minion.load("slow.go", str(minion.root / "flag")), minion.root / "flag", []
@@ -612,6 +616,13 @@ def test_a_running_job_keeps_what_it_reads(sides):
     (before, after), following = sides.both(refreshed_under_a_job)
     assert before == after == ["one", "web", "one", "web"]
     assert following == [["two", "db", "two", "db"]] * 2
+
+
+def test_a_running_job_keeps_what_it_reads_in_opts(sides):
+    """Neither does it change ``__opts__["pillar"]``, which on stock Salt is the refreshed one at once."""
+    (before, after), following = sides.saltctx(refreshed_under_a_job, True)
+    assert before == after == ["one", "web"] * 3
+    assert following == [["two", "db"] * 3] * 2
 
 
 def grains_before_each_job(minion):
