@@ -174,6 +174,7 @@ def bind(
     loader_var: ContextVar[Any],
     loaded_function: type[LoadedFunction],
     loaded_coroutine: type[LoadedFunction],
+    named_context: type[Any],
     is_coroutine: Callable[[Any], bool],
     keep_generator: Callable[[Context, GeneratorType[Any, Any, Any]], Any],
     inject: Callable[[Any, Callable[..., Any]], Callable[..., Any]],

@@ -339,6 +339,7 @@ class _Binding:
     loader_var = contextvars.ContextVar("saltctx_loader")
     loaded_function = None
     loaded_coroutine = None
+    named_context = None
     is_coroutine = staticmethod(inspect.iscoroutinefunction)
     keep_generator = None
     inject = None
@@ -358,6 +359,7 @@ def bind(
     loader_var,
     loaded_function,
     loaded_coroutine,
+    named_context,
     is_coroutine,
     keep_generator,
     inject,
@@ -372,6 +374,8 @@ def bind(
 
     loader_var: ContextVar of the running loader.
     loaded_function, loaded_coroutine: subclasses of LoadedFunction that a lookup returns.
+    named_context: type with a method value(): for an instance that a function returns, what that gives is
+    handed out.
     is_coroutine(func) -> bool: asked for anything but a plain function.
     keep_generator(context, generator) -> generator: runs each step of ``generator`` in ``context``.
     inject(inject_globals, func) -> callable: wraps a function of a loader that has ``inject_globals``.
@@ -386,12 +390,15 @@ def bind(
     for type_ in (loaded_function, loaded_coroutine):
         if not (isinstance(type_, type) and issubclass(type_, LoadedFunction)):
             raise TypeError(f"a subclass of LoadedFunction was expected, not {type_!r}")
+    if not isinstance(named_context, type):
+        raise TypeError(f"a type was expected, not {named_context!r}")
     for variable in (loader_var, *variables.values()):
         if not isinstance(variable, contextvars.ContextVar):
             raise TypeError(f"a ContextVar was expected, not {type(variable).__name__}")
     _Binding.loader_var = loader_var
     _Binding.loaded_function = loaded_function
     _Binding.loaded_coroutine = loaded_coroutine
+    _Binding.named_context = named_context
     _Binding.is_coroutine = staticmethod(is_coroutine)
     _Binding.keep_generator = staticmethod(keep_generator)
     _Binding.inject = staticmethod(inject)
@@ -526,7 +533,7 @@ def _run_in_context(loader, job, context, ask_host, func, args, kwargs):
     result = func(*args, **kwargs)
     if ask_host and _has_views(loader):
         _Binding.after_call(loader, func)
-    if isinstance(result, NamedContext):
+    if isinstance(result, _Binding.named_context or NamedContext):
         return result.value()
     if type(result) is types.GeneratorType:
         return _Binding.keep_generator(context, result)

@@ -109,6 +109,7 @@ binding_init(PyObject *module, CoreState *state)
     BINDING_FIELDS(NOTHING)
 #undef NOTHING
     Py_SETREF(binding->loader_var, PyContextVar_New("saltctx_loader", NULL));
+    Py_SETREF(binding->named_context, Py_NewRef(state->namedcontext_type));
     Py_SETREF(binding->variables, PyDict_New());
     Py_SETREF(binding->views, PyDict_New());
     if (binding->loader_var == NULL || binding->variables == NULL || binding->views == NULL) {
@@ -127,6 +128,16 @@ check_variable(PyObject *variable)
     }
     PyErr_Format(PyExc_TypeError, "a ContextVar was expected, not %.200s",
                  Py_TYPE(variable)->tp_name);
+    return -1;
+}
+
+static int
+check_type(PyObject *type)
+{
+    if (PyType_Check(type)) {
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "a type was expected, not %R", type);
     return -1;
 }
 
@@ -158,6 +169,7 @@ binding_check(CoreState *state, Binding *binding)
 {
     if (check_loaded_type(state, binding->loaded_function) < 0
         || check_loaded_type(state, binding->loaded_coroutine) < 0
+        || check_type(binding->named_context) < 0
         || check_variable(binding->loader_var) < 0 || copy_mapping(&binding->variables) < 0
         || copy_mapping(&binding->views) < 0) {
         return -1;
@@ -172,11 +184,13 @@ binding_check(CoreState *state, Binding *binding)
 }
 
 PyDoc_STRVAR(core_bind_doc,
-    "bind(*, loader_var, loaded_function, loaded_coroutine, is_coroutine, keep_generator, inject,\n"
-    "     before_call, after_call, no_value, variables, views)\n--\n\n"
+    "bind(*, loader_var, loaded_function, loaded_coroutine, named_context, is_coroutine,\n"
+    "     keep_generator, inject, before_call, after_call, no_value, variables, views)\n--\n\n"
     "Hand over what belongs to the host: once a process, before any loader is made.\n\n"
     "loader_var: ContextVar of the running loader.\n"
     "loaded_function, loaded_coroutine: subclasses of LoadedFunction that a lookup returns.\n"
+    "named_context: type with a method value(): for an instance that a function returns, what that\n"
+    "gives is handed out.\n"
     "is_coroutine(func) -> bool: asked for anything but a plain function.\n"
     "keep_generator(context, generator) -> generator: runs each step of it in ``context``.\n"
     "inject(inject_globals, func) -> callable: wraps a function of a loader that has\n"
@@ -200,7 +214,7 @@ core_bind(PyObject *module, PyObject *args, PyObject *kwargs)
     CoreState *state = PyModule_GetState(module);
     Binding given = {.previous = NULL};
 #define PLACE(name) , &given.name
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOOOOOOOO:bind",
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOOOOOOOOO:bind",
                                      names BINDING_FIELDS(PLACE))) {
         return NULL;
     }

@@ -239,12 +239,13 @@ static PyObject *
 finish_result(CoreState *state, PyObject *context, PyObject *result)
 {
     PyObject *finished;
-    if (PyObject_TypeCheck(result, state->namedcontext_type)) {
+    const Binding *binding = binding_of(state);
+    if (PyObject_TypeCheck(result, (PyTypeObject *)binding->named_context)) {
         finished = PyObject_CallMethodNoArgs(result, state->str_value);
     }
     else if (PyGen_CheckExact(result)) {
         PyObject *args[] = {context, result};
-        finished = PyObject_Vectorcall(binding_of(state)->keep_generator, args, 2, NULL);
+        finished = PyObject_Vectorcall(binding->keep_generator, args, 2, NULL);
     }
     else {
         return result;

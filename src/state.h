@@ -11,6 +11,7 @@
     X(loader_var)         \
     X(loaded_function)    \
     X(loaded_coroutine)   \
+    X(named_context)      \
     X(is_coroutine)       \
     X(keep_generator)     \
     X(inject)             \

@@ -549,6 +549,8 @@ def install(wanted):
         loader_var=loader_ctxvar,
         loaded_function=Function,
         loaded_coroutine=Coroutine,
+        # Salt's own, too: one that was made before saltctx was switched on.
+        named_context=NamedLoaderContext,
         is_coroutine=inspect.iscoroutinefunction,
         keep_generator=keep_generator,
         inject=lambda inject_globals, func: global_injector_decorator(inject_globals)(func),

@@ -533,3 +533,29 @@ def test_uses_of_opts(sides):
     assert found["nested in place"] == [2, 2, ["a", "b"]]
     assert found["traverse"] == 1
     assert found["passed to a function"] == ["m1", "m1"]
+
+
+def named_contexts_of_before(minion):
+    """Functions that return a dunder which Salt made, and somebody imported, before saltctx was switched on."""
+    import salt.loader.dunder  # noqa: F401
+
+    minion.module("early", """
+        from salt.loader.dunder import __grains__, __opts__, __pillar__
+        def pillar():
+            return __pillar__
+        def grains():
+            return __grains__
+        def opts():
+            return __opts__
+        def nested():
+            return __salt__["early.pillar"]()["who"]
+    """)
+    minion.pillar(who="one")
+    minion.start()
+    opts = minion.value("early.opts")
+    return [minion.value("early.pillar"), minion.value("early.nested"), minion.value("early.grains")["id"], opts["id"]]
+
+
+def test_named_contexts_of_before(sides):
+    """They are handed out as what they stand for."""
+    sides.both(named_contexts_of_before)

@@ -81,6 +81,7 @@ def bind(**changes):
             "loader_var": loader_var,
             "loaded_function": Function,
             "loaded_coroutine": Function,
+            "named_context": core.NamedContext,
             "is_coroutine": inspect.iscoroutinefunction,
             "keep_generator": lambda context, generator: list(generator),
             "inject": lambda inject_globals, func: func,

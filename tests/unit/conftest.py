@@ -116,6 +116,7 @@ class Host:
             "loader_var": self.loader_var,
             "loaded_function": Function,
             "loaded_coroutine": Coroutine,
+            "named_context": core.NamedContext,
             "is_coroutine": self.is_coroutine,
             "keep_generator": self.keep_generator,
             "inject": self.inject,

@@ -80,6 +80,7 @@ def bind():
         loader_var=loader_var,
         loaded_function=Function,
         loaded_coroutine=Function,
+        named_context=core.NamedContext,
         is_coroutine=lambda func: False,
         keep_generator=lambda context, generator: (context.run(next, generator) for _ in range(1)),
         inject=lambda inject_globals, func: functools.partial(func),

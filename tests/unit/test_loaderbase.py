@@ -494,6 +494,7 @@ def test_no_end_is_an_error(host):
     ("name", "value"),
     [
         ("loader_var", None), ("loaded_function", dict), ("loaded_function", None), ("loaded_coroutine", int),
+        ("named_context", None), ("named_context", 1),
         ("variables", {"__x__": 1}), ("variables", 1), ("views", 1),
     ],
 )
@@ -512,6 +513,20 @@ def test_bind_takes_keywords_and_all_of_them(host):
             host.core.bind(**{each: value for each, value in host.bound.items() if each != name})
     with pytest.raises(TypeError):
         host.core.bind(**host.bound, more=1)
+
+
+def test_a_named_context_of_the_host_is_not_handed_out(core, host):
+    """Of whatever class the host says; the loader is still the running one when it is asked."""
+    class Earlier:
+        def value(self):
+            return ["the value", host.loader_var.get()]
+
+    loader = host.Loader({"earlier": Earlier, "other": object})
+    assert isinstance(loader["earlier"](), Earlier)
+    host.bind(named_context=Earlier)
+    loader = host.Loader({"earlier": Earlier, "other": object})
+    assert loader["earlier"]() == ["the value", loader]
+    assert type(loader["other"]()) is object
 
 
 def test_the_last_bind_counts(host, make_host):
