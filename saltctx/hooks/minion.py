@@ -279,7 +279,7 @@ def _first_job(minion):
 
 
 def install_passthroughs(activate):
-    """Stand before the two functions that run a job; ``activate()`` is called for a minion's first."""
+    """Stand before what runs a job or refreshes the loaders; ``activate()`` is called for a minion's first."""
 
     def make(original):
         def thread_return(cls, minion_instance, opts, data):
@@ -290,8 +290,21 @@ def install_passthroughs(activate):
 
         return thread_return
 
+    def make_load_modules(original):
+        def _load_modules(self, force_refresh=False, notify=False, grains=None, opts=None, context=None):
+            # Before any job, too: it may end when jobs are under way, and they would find its loaders.
+            jobs = active_jobs(self, self.opts, activate)
+            if jobs is None or context is not None:
+                return original(self, force_refresh, notify, grains, opts, context)
+            refresh = jobs.generations.apart()
+            with making_for(refresh):
+                return original(self, force_refresh, notify, grains, opts, refresh.context)
+
+        return _load_modules
+
     passthroughs.replace(Minion, "_thread_return", make)
     passthroughs.replace(Minion, "_thread_multi_return", make)
+    passthroughs.replace(Minion, "_load_modules", make_load_modules)
 
 
 def install():
@@ -315,17 +328,6 @@ def install():
 
         return gen_modules
 
-    def make_load_modules(original):
-        def _load_modules(self, force_refresh=False, notify=False, grains=None, opts=None, context=None):
-            jobs = _enabled_jobs(self)
-            if jobs is None or context is not None:
-                return original(self, force_refresh, notify, grains, opts, context)
-            refresh = jobs.generations.apart()
-            with making_for(refresh):
-                return original(self, force_refresh, notify, grains, opts, refresh.context)
-
-        return _load_modules
-
     def make_send(original):
         def _send_req_sync(self, load, timeout):
             if _enabled_jobs(self) is None or not _is_reachable(self.io_loop):
@@ -335,7 +337,6 @@ def install():
         return _send_req_sync
 
     deep.replace(MinionBase, "gen_modules", make_gen_modules)
-    deep.replace(Minion, "_load_modules", make_load_modules)
     deep.replace(Minion, "_send_req_sync", make_send)
 
 

@@ -14,8 +14,8 @@ def keys():
     return sorted(key for key in __context__ if key != "retcode")
 """
 PASSTHROUGHS = [
-    "salt.minion.Minion._thread_multi_return", "salt.minion.Minion._thread_return",
-    "salt.utils.schedule.Schedule.handle_func",
+    "salt.minion.Minion._load_modules", "salt.minion.Minion._thread_multi_return",
+    "salt.minion.Minion._thread_return", "salt.utils.schedule.Schedule.handle_func",
 ]
 STOCK_JOBS = [[[3, "LazyLoader"], 3], [[0, "LazyLoader"], 0], [[4, "LazyLoader"], 4]]
 SALTCTX_JOBS = [[[3, "Loader"], 3], [[0, "Loader"], 0], [[4, "Loader"], 4]]

@@ -105,3 +105,24 @@ def while_loaders_are_built(minion):
 def test_refreshed_while_loaders_are_built(sides):
     """It counts for the next job, at the latest."""
     assert sides.both(while_loaders_are_built) == ["db", "db", "two"]
+
+
+def refresh_before_any_job(minion):
+    """The loaders that a refresh leaves which begins before the first job and ends after it has begun."""
+    minion.module("slow", SLOW, kind="grains")
+    minion.start()
+    wait = minion.write("wait", "")
+    thread = threading.Thread(target=minion.minion.module_refresh)
+    thread.start()
+    while thread.is_alive() and not (minion.root / "waiting").exists():
+        time.sleep(0.002)
+    minion.job("test.ping")
+    wait.unlink()
+    thread.join(30)
+    functions = minion.minion.functions
+    return [type(functions.pack["__context__"]).__name__, functions.shared]
+
+
+def test_refresh_that_began_before_the_first_job(sides):
+    """Jobs find its loaders: they must not share a plain ``__context__``."""
+    assert sides.saltctx(refresh_before_any_job) == ["JobContext", True]
