@@ -94,6 +94,7 @@ def activate(wanted=None):
             minion,
             moduledirs,
             optsdict,
+            sharedreads,
             source,
             state,
             threads,
@@ -110,6 +111,7 @@ def activate(wanted=None):
         grains.install()
         immortal.install()
         optsdict.install()
+        sharedreads.install()
         source.install()
         state.install()
         threads.install()

@@ -23,7 +23,7 @@ from salt.utils.optsdict import safe_opts_copy
 from ..core import JobContext, LoadedFunction, LoaderBase, bind, current_job, loading
 from ..forksafe import ForkSafeLock
 from . import context, deep, helpers, installation, scans, source
-from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
+from .modulestate import LoadedModule, Refusal, afresh, forget_frames, known_of, reusable
 from .optsdict import job_dict, job_opts, minion_data, unwrapped
 
 log = logging.getLogger(__name__)
@@ -324,7 +324,7 @@ class Loader(LoaderBase, LazyLoader):
             return None
         job = current_job()
         module = key.partition(".")[0]
-        known = self._known_of(key)
+        known = known_of(self, key)
         if known is not None:
             own = self._use(known, job)
             if known.loaded_by() is not job and self._has_better(module, job):
@@ -340,12 +340,8 @@ class Loader(LoaderBase, LazyLoader):
             return None
         self._load_missing(key)
         # It may be another job that has loaded it while this one waited.
-        known = self._known_of(key)
+        known = known_of(self, key)
         return None if known is None else self._use(known, job).get(key)
-
-    def _known_of(self, key):
-        """The LoadedModule that the function of a key is from, or None."""
-        return self._modules.get(getattr(self._dict.get(key), "__module__", None))
 
     def _has_better(self, module, job):
         """Whether a file that Salt would rather load for ``module``, and that said no to another job, says yes now."""

@@ -22,6 +22,15 @@ _GONE = object()
 _asking = contextvars.ContextVar("saltctx_asking", default=())
 
 
+def known_of(loader, key):
+    """The LoadedModule that a function of a loader is from, or None."""
+    # Subscripts: get() of a dict that threads share is a hundred times slower without the GIL, up to CPython 3.13.
+    try:
+        return loader._modules[loader._dict[key].__module__]
+    except (KeyError, AttributeError):
+        return None
+
+
 def _weak(job):
     """A weak reference to a job, so that no generation keeps one alive; one to nothing outside any job."""
     return _no_job if job is None else weakref.ref(job)
@@ -340,8 +349,7 @@ def _shared_modules(loader, used):
     found = {}
     for key, own in list(used.items()):
         if isinstance(key, str) and own is None:
-            func = loader._dict.get(key)
-            known = loader._modules.get(getattr(func, "__module__", None))
+            known = known_of(loader, key)
             if known is not None and known.watched:
                 found[known.namespace] = known
     return found.values()
