@@ -33,10 +33,9 @@ def revision():
         return _revision
 
 
-def is_new_to_importers():
-    """Whether :func:`revision` is another one than when this was last asked: import caches are to be dropped."""
+def is_new_to_importers(now):
+    """Whether ``now``, a :func:`revision`, is another one than at the last such question: import caches are to go."""
     global _told_importers
-    now = revision()
     with _lock:
         is_new, _told_importers = _told_importers != now, now
     return is_new

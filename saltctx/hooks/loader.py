@@ -123,12 +123,14 @@ class Loader(LoaderBase, LazyLoader):
         self.shared = generation is not None
         self._files = generation.files if generation is not None else None
         self._scan = None
+        self._is_made = False
         self._refused = {}
         self._asked_before = set()
         self._modules = {}
         self._apart = None
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
+        self._is_made = True
         if generation is not None:
             self._minion_data = minion_data(self.opts)
             if not self.pack["__context__"]:
@@ -139,7 +141,8 @@ class Loader(LoaderBase, LazyLoader):
         return ForkSafeLock()
 
     def _refresh_file_mapping(self):
-        if self._scan is not None and self._scan.holds():
+        # Salt's __init__ scans, and has clear() scan once more.
+        if self._scan is not None and (not self._is_made or self._scan.holds()):
             return
         if self._files is not None:
             for directory in self.module_dirs:
@@ -198,6 +201,7 @@ class Loader(LoaderBase, LazyLoader):
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
         load = _Loading(path, suffix)
+        self._drop_import_caches(load.imports[0])
         if self._apart is not None:
             load.known = self._apart.get(namespace)
         elif load.stamp is not None:
@@ -260,12 +264,15 @@ class Loader(LoaderBase, LazyLoader):
         return loaded
 
     def _LazyLoader__clean_sys_path(self):
-        """As Salt's, but import caches are dropped only if something was installed, or the path was changed."""
+        """As Salt's, which drops all import caches after each load; here it is done before one that needs it."""
         appended, self._clean_module_dirs = self._clean_module_dirs, []
         for directory in appended:
             if directory in sys.path:
                 sys.path.remove(directory)
-        if installation.is_new_to_importers():
+
+    def _drop_import_caches(self, revision):
+        """If something was installed, or the path was changed."""
+        if installation.is_new_to_importers(revision):
             importlib.invalidate_caches()
             for directory in self.extra_module_dirs:
                 if sys.path_importer_cache.get(directory, self) is None:
