@@ -15,6 +15,7 @@ SIGNATURES = {
     "salt.loader.grains": "opts, force_refresh, proxy, context, loaded_base_name",
     "salt.loader.lazy.LazyLoader._load_module": "self, name",
     "salt.loader.lazy.LazyLoader._load": "self, key",
+    "salt.loader.lazy.LazyLoader._iter_files": "self, mod_name",
     "salt.loader.lazy.LazyLoader._load_all": "self",
     "salt.loader.lazy.LazyLoader._refresh_file_mapping": "self",
     "salt.loader.lazy.LazyLoader.run": "self, _func_or_method, args, kwargs",
@@ -57,6 +58,7 @@ RELIED_ON = {
     "salt.loader.lazy.LazyLoader._load_module": (
         "exec_module", "run", "missing_modules", "file_mapping", "loaded_files", "__salt_loader__",
     ),
+    "salt.loader.lazy.LazyLoader._process_virtual": ("__virtual__", "__virtualname__", "__virtual_aliases__"),
     "salt.utils.optsdict.OptsDict.__init__": ("_parent", "_local", "_base", "_lock", "_name", "_proxy_cache"),
     "salt.utils.optsdict.OptsDict._proxy_for": ("_proxy_cache",),
     "salt.utils.optsdict.DictProxy.__init__": ("_target", "_parent", "_key", "_copied"),

@@ -1,14 +1,28 @@
 """``salt.loader.context``: the dunders of a module, resolved in C through the running loader and job."""
 
+import contextvars
+
 from salt.exceptions import LoaderError
 from salt.loader.context import LoaderContext, NamedLoaderContext
 
 from ..core import LoaderBase, NamedContext
 from . import deep
 
+loading = contextvars.ContextVar("saltctx_loading", default=None)
+"""The load of a module while Salt's own code is at it, not the module's."""
+
 
 class Dunder(NamedContext, NamedLoaderContext):
     """A NamedLoaderContext with the hot methods in C."""
+
+    def __eq__(self, other):
+        # Salt compares with what a module has imported from salt.loader.dunder; by value, that loads all there is.
+        if isinstance(other, NamedLoaderContext):
+            return self.loader_context == other.loader_context and self.name == other.name
+        # Salt then only notes that a module has one of its own; to compare a loader loads all there is.
+        return loading.get() is None and self.value() == other
+
+    __hash__ = None
 
     def with_default(self, default):
         return type(self)(self.name, self.loader_context, default)

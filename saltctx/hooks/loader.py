@@ -22,7 +22,7 @@ from salt.utils.optsdict import safe_opts_copy
 
 from ..core import JobContext, LoadedFunction, LoaderBase, bind, current_job, loading
 from ..forksafe import ForkSafeLock
-from . import context, deep, helpers, installation, scans, source
+from . import context, deep, helpers, installation, names, scans, source
 from .modulestate import LoadedModule, Refusal, afresh, forget_frames, known_of, reusable
 from .optsdict import job_dict, job_opts, minion_data, unwrapped
 
@@ -35,7 +35,7 @@ STOCK = object()
 """In place of a generation: loaders made here are Salt's own."""
 
 _making_for = contextvars.ContextVar("saltctx_making_for", default=None)
-_loading = contextvars.ContextVar("saltctx_loading", default=None)
+_loading = context.loading
 
 
 class _Loading:
@@ -46,16 +46,17 @@ class _Loading:
     were like before either was read; stamp None where that cannot be told. known: the LoadedModule that
     is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
     wrote_context: it wrote to the base layer of ``__context__``, or another load at the same time did.
+    is_whole: bool, the file was executed to its end.
     """
 
-    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer", "wrote_context")
+    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer", "wrote_context", "is_whole")
 
     def __init__(self, path, suffix):
         self.is_custom = not path.startswith(_SALT)
         self.imports = installation.revision(), helpers.forget_changed() if self.is_custom else 0
         self.stamp = source.stamp(path) if suffix == ".py" else None
         self.known = self.module = self.answer = None
-        self.wrote_context = False
+        self.wrote_context = self.is_whole = False
 
 
 class _OtherModule(BaseException):
@@ -131,6 +132,7 @@ class Loader(LoaderBase, LazyLoader):
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
         self._is_made = True
+        self._names = names.of(self.loaded_base_name, self.tag)
         if generation is not None:
             self._minion_data = minion_data(self.opts)
             if not self.pack["__context__"]:
@@ -151,6 +153,16 @@ class Loader(LoaderBase, LazyLoader):
         if self._files is not None:
             for package in self._scan.packages:
                 self._files.add_directory(package)
+
+    def _iter_files(self, mod_name):
+        """As Salt's, which goes on to all files there are: without those of Salt's own that have other names."""
+        known = None
+        for name in super()._iter_files(mod_name):
+            if name != mod_name and name not in self.loaded_files:
+                known = self._names.known() if known is None else known
+                if mod_name not in known.get(self.file_mapping[name][0], (mod_name,)):
+                    continue
+            yield name
 
     def _load_missing(self, key):
         """Load and return ``key`` as LazyDict.__getitem__ does."""
@@ -201,6 +213,7 @@ class Loader(LoaderBase, LazyLoader):
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
         load = _Loading(path, suffix)
+        expected = self._names.expect(path) if suffix == ".py" and not load.is_custom else None
         self._drop_import_caches(load.imports[0])
         if self._apart is not None:
             load.known = self._apart.get(namespace)
@@ -220,6 +233,8 @@ class Loader(LoaderBase, LazyLoader):
                 # Another thread loaded the same file between this and Salt's own look into sys.modules.
                 load.module = None
         forget_frames(name, self.tag)
+        if expected is not None and load.is_whole:
+            self._names.note(path, expected, name, load.module)
         if load.module is not None:
             self._own_opts(load)
         if loaded is not True:
@@ -315,6 +330,7 @@ class Loader(LoaderBase, LazyLoader):
             if load.known is not None:
                 if args[0] is not load.known.module:
                     raise _OtherModule
+                load.is_whole = True
                 return None
             if "__builtins__" in vars(args[0]):
                 raise _OtherModule
@@ -323,6 +339,8 @@ class Loader(LoaderBase, LazyLoader):
         result = super().run(_without_load, _func_or_method, args, kwargs)
         if name == "__virtual__":
             load.answer = result
+        elif name == "exec_module":
+            load.is_whole = True
         return result
 
     def _first_use(self, key):

@@ -93,3 +93,116 @@ def written(minion):
 def test_file_times_are_not_written_again(sides):
     assert sides.saltctx(written) is True
     assert sides.stock(written) is False
+
+
+# -------------------------------------------------------------------------------- lookups that miss
+def looked_at(minion):
+    """What pkg.installed of a package that is there does beside its work: scans of Salt's directories, files loaded."""
+    import salt.loader.lazy
+
+    loaded, scanned = [], []
+    load_module, scandir, listdir = salt.loader.lazy.LazyLoader._load_module, os.scandir, os.listdir
+
+    def noted(self, name):
+        loaded.append(name)
+        return load_module(self, name)
+
+    def is_salts(path):
+        return str(path).startswith(os.path.dirname(salt.loader.lazy.__file__).removesuffix("loader"))
+
+    minion.module("stub_pkg", """
+        __virtualname__ = "pkg"
+        def __virtual__():
+            return __virtualname__
+        def list_pkgs(**kwargs):
+            return {"there": "1.0"}
+        def version(*names, **kwargs):
+            return "1.0"
+        def latest_version(*names, **kwargs):
+            return ""
+        def refresh_db(**kwargs):
+            return {}
+        def install(**kwargs):
+            raise ValueError("it is there already")
+    """)
+    minion.start()
+    minion.value("test.ping")
+    os.scandir = lambda path=".": (is_salts(path) and scanned.append(path), scandir(path))[1]
+    os.listdir = lambda path=".": (is_salts(path) and scanned.append(path), listdir(path))[1]
+    salt.loader.lazy.LazyLoader._load_module = noted
+    found = []
+    for _ in range(3):
+        del loaded[:], scanned[:]
+        chunk = next(iter(minion.value("state.single", "pkg.installed", name="there").values()))
+        found.append([chunk["result"], chunk["changes"], len(scanned), len(loaded)])
+    return found
+
+
+def test_a_package_that_is_there_is_looked_up_without_a_scan(sides):
+    """Lookups that miss cost neither a look into Salt's directories nor the load of every file there."""
+    (_, _, _, first), second, third = sides.saltctx(looked_at, opts={"disable_modules": []}, seconds=120)
+    assert second == third
+    assert second[0] is True and second[2] == 0
+    assert second[3] < first and second[3] < 60
+
+
+def misses(minion):
+    """Lookups that miss, then hit once a custom file has the name, by whatever it gets it."""
+    minion.module("asks", """
+        def go(*names):
+            return [name in __salt__ for name in names]
+    """)
+    minion.start()
+    names = ("cmd.nothing", "nobody.go", "other.go", "third.go", "cmd.run", "test.ping", "virtualenv.create")
+    found = [minion.value("asks.go", *names), minion.value("asks.go", *names)]
+    minion.module("late", "__virtualname__ = 'nobody'\ndef __virtual__():\n    return True\ndef go():\n    return 1\n")
+    minion.module("later", "def __virtual__():\n    return 'oth' + 'er'\ndef go():\n    return 1\n")
+    minion.module("cmdmore", "__virtualname__ = 'cmd'\ndef __virtual__():\n    return 'cmd'\ndef nothing():\n    return 1\n")
+    minion.module("third", "def go():\n    return 1\n")
+    found += [minion.value("asks.go", *names), minion.value("asks.go", *names)]
+    found.append([minion.value("nobody.go"), minion.value("other.go"), minion.value("cmd.nothing")])
+    found.append(sorted(minion.value("sys.list_functions", "cmd"))[:5])
+    found.append("cmd.run_all" in minion.value("sys.list_functions"))
+    return found
+
+
+def test_lookups_that_miss(sides):
+    found = sides.both(misses)
+    assert found[0] == [False, False, False, False, True, True, False]
+    assert found[2][:4] == [True] * 4
+
+
+def names_of_all(minion):
+    """Names that loaded files of Salt answer to and that were not to be expected; how many files there were."""
+    minion.start()
+    minion.value("test.ping")
+    import salt.loader
+
+    from saltctx.hooks import names
+
+    opts, unexpected, files = minion.minion.opts, [], 0
+    functions = salt.loader.minion_mods(opts)
+    loaders = [
+        functions, salt.loader.states(opts, functions, {}, {}), salt.loader.utils(opts),
+        salt.loader.returners(opts, functions), salt.loader.executors(opts, functions),
+    ]
+    for loader in loaders:
+        loader._load_all()
+        known = names.of(loader.loaded_base_name, loader.tag).known()
+        files += len(known)
+        for key, func in loader._dict.items():
+            path = getattr(func, "__globals__", {}).get("__file__")
+            own = func.__module__.startswith("salt.loaded.")
+            if own and path in known and key.partition(".")[0] not in known[path]:
+                unexpected.append([key, path])
+        for missing in loader.missing_modules:
+            if not any(missing in each for each in known.values()):
+                unexpected.append(["missing", missing])
+    return [unexpected, files]
+
+
+def test_names_of_salts_own_modules(sides):
+    """Every file of Salt answers to names that were expected of it, and those are known of nearly all files."""
+    unexpected, files = sides.saltctx(names_of_all, opts={"disable_modules": []}, seconds=180)
+    assert [each for each in unexpected if each[0] != "missing"] == []
+    assert files > 500
