@@ -719,6 +719,26 @@ def test_no_dry_run_acts_when_nested(sides):
     assert sides.saltctx(nested_dry_and_real_runs) == []
 
 
+def dry_and_real_runs_of_all_kinds(minion):
+    import dryruns
+
+    minion.module("dryrun", dryruns.STATE, kind="states")
+    minion.module("dryrun", dryruns.MODULE)
+    for below in ("srv", "dev"):
+        minion.sls("act", dryruns.SLS, below=below)
+    log = minion.write("noted", "")
+    minion.start()
+    runs = list(dryruns.runs(32, str(log)))
+    returns = minion.run_many([minion.load(run.fun, *run.args, **run.kwargs) for run in runs], 8)
+    found = dryruns.judge([(run, ret.get("return")) for run, ret in zip(runs, returns)], log)
+    return [found["pairs"], found["wrong"], found["example"]]
+
+
+def test_no_dry_run_acts_with_overrides_saltenvs_and_nesting(sides):
+    """As bench/dryruns.py, which runs many more."""
+    assert sides.saltctx(dry_and_real_runs_of_all_kinds) == [32, {}, ""]
+
+
 def dry_run_once(minion):
     acting(minion)
     found = []
