@@ -9,6 +9,7 @@ import time
 import timeit
 
 import inprocess_minion
+import realistic
 
 PROBE = '''
 def inside(rounds):
@@ -65,6 +66,10 @@ class Worker:
                 raise RuntimeError(f"{fun}: {ret}")
             times.append(took * 1000)
         return times
+
+    def realistic(self):
+        """Milliseconds of the state runs of realistic.py, together."""
+        return sum(self.job("state.apply", sls, **kwargs)[0] for sls, kwargs in realistic.JOBS)
 
     def value(self, fun, *args):
         """The return of one job."""
@@ -178,6 +183,7 @@ class Worker:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--freshness", choices=("stat", "watch"), help="switch saltctx on, with this freshness")
+    parser.add_argument("--realistic", action="store_true", help="lay down realistic.py's states and pillar")
     options = parser.parse_args()
     inprocess_minion.quiet()
     asked = {"freshness": options.freshness} if options.freshness else None
@@ -187,6 +193,8 @@ def main():
         rig.write("ext/modules/own.py", inprocess_minion.OWN_RETCODE)
         rig.write("ext/modules/probe.py", PROBE)
         rig.write("srv/twenty.sls", TWENTY)
+        if options.realistic:
+            realistic.write(rig)
         time.sleep(0.1)
         worker = Worker(rig.start())
         for line in sys.stdin:
