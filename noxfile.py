@@ -298,5 +298,5 @@ def bench(session: nox.Session) -> None:
     """Every measurement there is, stock against saltctx."""
     install(session, SALTS[-1], "rich")
     for script in sorted((ROOT / "bench").glob("*.py")):
-        if script.name in ("real.py", "inprocess.py", "dryruns.py", "firsts.py"):
+        if script.name in ("real.py", "inprocess.py", "dryruns.py", "firsts.py", "causes.py"):
             session.run("python", str(script), *session.posargs)
