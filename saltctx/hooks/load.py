@@ -1,0 +1,195 @@
+"""``LazyLoader._load_module``: a file is executed when it has to be, and what it left is known afterwards."""
+
+import functools
+import importlib
+import os
+import sys
+
+from salt.loader.context import NamedLoaderContext
+from salt.loader.lazy import SALT_BASE_PATH
+from salt.utils.optsdict import safe_opts_copy
+
+from ..core import JobContext, loading
+from . import context, helpers, installation, source
+from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
+
+_SALT = str(SALT_BASE_PATH)
+
+_loading = context.loading
+
+
+class _Loading:
+    """
+    The load of one module.
+
+    is_custom: bool, the file is none of Salt's own. stamp, imports: what the file and what it can import
+    were like before either was read; stamp None where that cannot be told. known: the LoadedModule that
+    is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
+    wrote_context: it wrote to the base layer of ``__context__``, or another load at the same time did.
+    is_whole: bool, the file was executed to its end.
+    """
+
+    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer", "wrote_context", "is_whole")
+
+    def __init__(self, path, suffix):
+        self.is_custom = not path.startswith(_SALT)
+        self.imports = installation.revision(), helpers.forget_changed() if self.is_custom else 0
+        self.stamp = source.stamp(path) if suffix == ".py" else None
+        self.known = self.module = self.answer = None
+        self.wrote_context = self.is_whole = False
+
+
+class _OtherModule(BaseException):
+    """Salt is about to use a module object that is another load's; nothing of Salt's catches it."""
+
+
+def _without_load(func, args, kwargs):
+    # What the module's own code loads meanwhile is another load.
+    _loading.set(None)
+    return func(*args, **kwargs)
+
+
+class ModuleLoading:
+    """The part of a Loader that loads a module from its file."""
+
+    def _load_module(self, name):
+        path, suffix = self.file_mapping[name][:2]
+        if self._files is not None:
+            self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
+        namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
+        load = _Loading(path, suffix)
+        expected = self._names.expect(path) if suffix == ".py" and not load.is_custom else None
+        self._drop_import_caches(load.imports[0])
+        if self._apart is not None:
+            load.known = self._apart.get(namespace)
+        elif load.stamp is not None:
+            load.known = reusable.find(namespace, path, load.stamp, load.imports)
+        missing = set(self.missing_modules)
+        while True:
+            if load.known is not None:
+                sys.modules[namespace] = load.module = load.known.module
+            else:
+                # Salt executes the file again in the module object that other loaders and running jobs use.
+                sys.modules.pop(namespace, None)
+            try:
+                loaded = self._load_and_note_helpers(name, path, load)
+                break
+            except _OtherModule:
+                # Another thread loaded the same file between this and Salt's own look into sys.modules.
+                load.module = None
+        forget_frames(name, self.tag)
+        if expected is not None and load.is_whole:
+            self._names.note(path, expected, name, load.module)
+        if load.module is not None:
+            self._own_opts(load)
+        if loaded is not True:
+            self._refused[name] = Refusal(name, load.module, set(self.missing_modules) - missing)
+            self._asked_before.add(name)
+            reusable.forget(namespace, path)
+        elif load.module is not None:
+            self._keep(name, path, load)
+        return loaded
+
+    def _keep(self, name, path, load):
+        known = LoadedModule(name, load, self._dict, self.tag)
+        if self.shared:
+            self._modules[known.namespace] = known
+        if self._apart is not None:
+            self._apart.setdefault(known.namespace, known)
+        elif load.stamp is not None and load.known is None:
+            reusable.keep(path, load.stamp, load.imports, known)
+
+    def _load_and_note_helpers(self, name, path, load):
+        token = _loading.set(load)
+        imported = set(sys.modules) if load.is_custom else None
+        shared = self.pack["__context__"] if self.shared else None
+        base = shared.base if isinstance(shared, JobContext) else {}
+        before = dict(base)
+        try:
+            return self._load_into_base(name)
+        finally:
+            _loading.reset(token)
+            load.wrote_context = not _are_the_same(before, base)
+            if imported is not None:
+                self._note_helpers(imported)
+
+    def _load_into_base(self, name):
+        """Let Salt load the file; what it writes to ``__context__`` is for all jobs."""
+        if not self.shared or name not in self._asked_before:
+            return loading(super()._load_module, name)
+        # What it wrote when it was loaded before is not there for it to find.
+        loaded, written = afresh(self, functools.partial(super()._load_module, name))
+        if written:
+            self.pack["__context__"].base.update(written)
+        return loaded
+
+    def _LazyLoader__clean_sys_path(self):
+        """As Salt's, which drops all import caches after each load; here it is done before one that needs it."""
+        appended, self._clean_module_dirs = self._clean_module_dirs, []
+        for directory in appended:
+            if directory in sys.path:
+                sys.path.remove(directory)
+
+    def _drop_import_caches(self, revision):
+        """If something was installed, or the path was changed."""
+        if installation.is_new_to_importers(revision):
+            importlib.invalidate_caches()
+            for directory in self.extra_module_dirs:
+                if sys.path_importer_cache.get(directory, self) is None:
+                    sys.path_importer_cache.pop(directory, None)
+
+    def clean_modules(self):
+        """As Salt's, which gives the memory back once the grains are known: what is kept to be used again goes too."""
+        super().clean_modules()
+        reusable.forget_tag(self.loaded_base_name, self.tag)
+
+    def _note_helpers(self, imported):
+        directories = [
+            directory for directory in map(os.fspath, self.module_dirs) if not directory.startswith(_SALT)
+        ]
+        for path in helpers.imported(imported, directories, self.loaded_base_name):
+            if self._files is not None:
+                self._files.add_file(path)
+
+    def _own_opts(self, load):
+        """A module's ``__opts__`` follows the running loader and job, with what the module laid down itself."""
+        module = load.module
+        opts = module.__dict__.get("__opts__")
+        if isinstance(opts, context.Dunder) and opts.owner is not None:
+            # Salt leaves a named context alone: what it would have made for this loader is made here.
+            own = safe_opts_copy(self.opts, name=f"module:{load.known.name}" if load.known else "module:")
+            if module.__orig_opts__:
+                own.update(module.__orig_opts__)
+            self.module_opts[opts.owner] = opts.default = own
+        elif opts is not None and not isinstance(opts, NamedLoaderContext):
+            self.module_opts[module.__name__] = opts
+            module.__opts__ = context.Dunder("__opts__", module.__salt_loader__, opts)
+            module.__opts__.owner = module.__name__
+
+    def run(self, _func_or_method, /, *args, **kwargs):
+        load = _loading.get()
+        if load is None:
+            return super().run(_func_or_method, *args, **kwargs)
+        name = getattr(_func_or_method, "__name__", "")
+        if name == "exec_module":
+            if load.known is not None:
+                if args[0] is not load.known.module:
+                    raise _OtherModule
+                load.is_whole = True
+                return None
+            if "__builtins__" in vars(args[0]):
+                raise _OtherModule
+            load.module = args[0]
+            _func_or_method = source.trustworthy(_func_or_method.__self__).exec_module
+        result = super().run(_without_load, _func_or_method, args, kwargs)
+        if name == "__virtual__":
+            load.answer = result
+        elif name == "exec_module":
+            load.is_whole = True
+        return result
+
+
+def _are_the_same(before, now):
+    """Whether two dicts hold the same objects."""
+    now = dict(now)
+    return before.keys() == now.keys() and all(now[key] is value for key, value in before.items())
