@@ -91,6 +91,10 @@ class FileEvidence:
                     # A second look takes a new stamp, which would find nothing the next time.
                     if self._changed is None:
                         self._changed = self._second_look(path)
+            except BaseException:
+                # The new stamp may hide what there was no time to say.
+                self._changed = self._changed or "a look at changed module files was interrupted"
+                raise
             finally:
                 self._looking -= 1
 

@@ -53,10 +53,35 @@ class ModuleLoading:
     """The part of a Loader that loads a module from its file."""
 
     def _load_module(self, name):
+        missing = set(self.missing_modules)
+        try:
+            return self._load_whole(name, missing)
+        except Exception:
+            raise
+        except BaseException:
+            self._forget_half(name, missing)
+            raise
+
+    def _forget_half(self, name, missing):
+        """A job that is interrupted leaves no half of a module to those after it; in Salt its loaders die with it."""
+        namespace = self._namespace(name, self.file_mapping[name][0])
+        self._modules.pop(namespace, None)
+        self._dict = {
+            key: func for key, func in self._dict.items() if getattr(func, "__module__", None) != namespace
+        }
+        for module in set(self.missing_modules) - missing:
+            self.missing_modules.pop(module, None)
+        self.loaded_files.discard(name)
+        self.loaded = False
+
+    def _namespace(self, name, path):
+        return f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
+
+    def _load_whole(self, name, missing):
         path, suffix = self.file_mapping[name][:2]
         if self._files is not None:
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
-        namespace = f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
+        namespace = self._namespace(name, path)
         load = _Loading(path, suffix)
         expected = self._names.expect(path) if suffix == ".py" and not load.is_custom else None
         self._drop_import_caches(load.imports[0])
@@ -64,7 +89,6 @@ class ModuleLoading:
             load.known = self._apart.get(namespace)
         elif load.stamp is not None:
             load.known = reusable.find(namespace, path, load.stamp, load.imports)
-        missing = set(self.missing_modules)
         while True:
             if load.known is not None:
                 sys.modules[namespace] = load.module = load.known.module

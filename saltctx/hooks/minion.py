@@ -55,8 +55,8 @@ class MinionJobs:
         """Run one job: enter it, let Salt's own code do the work, leave it whatever happens."""
         fun = data["fun"]
         job = Job(str(data["jid"]), fun if isinstance(fun, str) else ",".join(fun), self.minion_id)
-        self.begun.add(job)
         try:
+            self.begun.add(job)
             # Salt writes the minion's own returners into the load, which is not the job's alone.
             return job.run(thread_return, cls, minion, opts, dict(data))
         finally:
