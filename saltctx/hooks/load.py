@@ -10,7 +10,7 @@ from salt.loader.lazy import SALT_BASE_PATH
 from salt.utils.optsdict import safe_opts_copy
 
 from ..core import JobContext, loading
-from . import context, helpers, installation, source
+from . import context, helpers, installation, names, source
 from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
 
 _SALT = str(SALT_BASE_PATH)
@@ -83,7 +83,7 @@ class ModuleLoading:
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = self._namespace(name, path)
         load = _Loading(path, suffix)
-        expected = self._names.expect(path) if suffix == ".py" and not load.is_custom else None
+        expected = names.of_loader(self).expect(path) if suffix == ".py" and not load.is_custom else None
         self._drop_import_caches(load.imports[0])
         if self._apart is not None:
             load.known = self._apart.get(namespace)
@@ -103,7 +103,7 @@ class ModuleLoading:
                 load.module = None
         forget_frames(name, self.tag)
         if expected is not None and load.is_whole:
-            self._names.note(path, expected, name, load.module)
+            names.of_loader(self).note(path, expected, name, load.module)
         if load.module is not None:
             self._own_opts(load)
         if loaded is not True:

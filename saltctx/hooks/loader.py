@@ -87,7 +87,6 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
         self._is_made = True
-        self._names = names.of(self.loaded_base_name, self.tag)
         if generation is not None:
             self._minion_data = minion_data(self.opts)
             if not self.pack["__context__"]:
@@ -114,7 +113,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         known = None
         for name in super()._iter_files(mod_name):
             if name != mod_name and name not in self.loaded_files:
-                known = self._names.known() if known is None else known
+                known = names.of_loader(self).known() if known is None else known
                 if mod_name not in known.get(self.file_mapping[name][0], (mod_name,)):
                     continue
             yield name

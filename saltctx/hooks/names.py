@@ -79,7 +79,10 @@ _lock = ForkSafeLock()
 _kinds = {}
 
 
-def of(base_name, tag):
-    """The Names of a kind of loader."""
+def of_loader(loader):
+    """The Names of the loader's kind."""
+    kind = loader.loaded_base_name, loader.tag
     with _lock:
-        return _kinds.setdefault((base_name, tag), Names())
+        if kind not in _kinds:
+            _kinds[kind] = Names()
+        return _kinds[kind]

@@ -188,7 +188,7 @@ def names_of_all(minion):
     ]
     for loader in loaders:
         loader._load_all()
-        known = names.of(loader.loaded_base_name, loader.tag).known()
+        known = names.of_loader(loader).known()
         files += len(known)
         for key, func in loader._dict.items():
             path = getattr(func, "__globals__", {}).get("__file__")
