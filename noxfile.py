@@ -142,6 +142,15 @@ def tests_nogil(session: nox.Session) -> None:
     run_pytest(session, *which, pytest=str(programs / "pytest"))
 
 
+@nox.session(python=False)
+def tests_parallel(session: nox.Session) -> None:
+    """Each unit test in four threads at once, without the GIL, but for those marked thread_unsafe."""
+    programs = install_nogil(session)
+    session.run(str(programs / "pip"), "install", "--quiet", "pytest-run-parallel", external=True)
+    which = session.posargs or ["tests/unit"]
+    run_pytest(session, "--parallel-threads=4", "-m", "not thread_unsafe", *which, pytest=str(programs / "pytest"))
+
+
 @nox.session(python=DEFAULT)
 def soak(session: nox.Session) -> None:
     """Many jobs in process beside reloads, edits and refreshes: none wrong, none lost."""

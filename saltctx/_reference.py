@@ -540,6 +540,13 @@ def _run_in_context(loader, job, context, ask_host, func, args, kwargs):
     return result
 
 
+def _value_or_missing(mapping, key):
+    """In one step if it is a plain dict: another thread may take the key away between two."""
+    if type(mapping) is dict:
+        return mapping.get(key, _MISSING)
+    return mapping[key] if key in mapping else _MISSING
+
+
 class LayeredLookup:
     """
     A method of a class of dicts that lie over each other: ``_local`` and, below, that of ``_parent``, and so on;
@@ -569,11 +576,14 @@ class LayeredLookup:
         """The value nearest to ``opts`` and whether it is its own; the marker if there is none."""
         node = opts
         while True:
-            if key in node._local:
-                return node._local[key], node is opts
-            if node._parent is None:
-                return node._base[key] if key in node._base else self._deleted, False
-            node = node._parent
+            value = _value_or_missing(node._local, key)
+            if value is not _MISSING:
+                return value, node is opts
+            parent = node._parent
+            if parent is None:
+                value = _value_or_missing(node._base, key)
+                return self._deleted if value is _MISSING else value, False
+            node = parent
 
     def _contains(self, opts, key, /):
         return self._stored(opts, key)[0] is not self._deleted
@@ -675,10 +685,9 @@ class NamedContext:
             return self.default
         if self.name == loader.pack_self:
             return loader
-        pack = loader.pack
-        if self.name not in pack:
+        value = _value_or_missing(loader.pack, self.name)
+        if value is _MISSING:
             return _Binding.no_value(self.name)
-        value = pack[self.name]
         if not isinstance(loader, LoaderBase):
             return value
         if self.owner is not None:

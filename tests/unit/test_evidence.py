@@ -9,6 +9,8 @@ import pytest
 
 from saltctx.evidence import FileEvidence
 
+pytestmark = pytest.mark.thread_unsafe(reason="all threads would change the same files")
+
 YOUNG = 0.06
 """Seconds after which a stamp is not young any more."""
 LONG_AGO = 1_400_000_000

@@ -8,6 +8,8 @@ import pytest
 
 from saltctx import core, evidence
 
+pytestmark = pytest.mark.thread_unsafe(reason="all threads would change the same files")
+
 STAMPS = pytest.mark.parametrize("stamps", [core.FileStamps, core.FileWatch], ids=["stat", "watch"])
 OLD = 1_600_000_000
 

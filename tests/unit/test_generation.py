@@ -9,6 +9,8 @@ import pytest
 from saltctx.generation import PARTIAL_REBUILDS, Generations
 from saltctx.report import KEPT_REASONS, Report
 
+pytestmark = pytest.mark.thread_unsafe(reason="all threads have the one minion of the fixture, and count its builds")
+
 SECONDS = 20
 
 

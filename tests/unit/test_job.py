@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+one_host = pytest.mark.thread_unsafe(reason="all threads have the one host of the fixture, and bind or read what it noted")
+
 
 class Text(str):
     pass
@@ -219,6 +221,7 @@ def test_nothing_keeps_a_job_that_ended(core):
     assert ref() is None
 
 
+@one_host
 def test_something_else_in_the_variable(c_host):
     c_core = c_host.core
     c_host.bind(views={"__opts__": lambda loader, value: value})

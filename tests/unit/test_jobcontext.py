@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+one_context = pytest.mark.thread_unsafe(reason="all threads have the one context of the fixture")
+
 
 @pytest.fixture
 def context(core):
@@ -46,6 +48,7 @@ def test_what_is_outside_is_not_seen_in_a_job(context, job):
     assert job.run(len, context) == 0
 
 
+@one_context
 def test_loading_writes_to_the_base_layer(core, context, job):
     core.loading(context.__setitem__, "a", 1)
     job.run(core.loading, context.__setitem__, "b", 2)
@@ -57,6 +60,7 @@ def test_loading_writes_to_the_base_layer(core, context, job):
     assert job.run(context.__getitem__, "a") == 3
 
 
+@one_context
 def test_a_delete_hides_a_base_key_from_this_job(core, context, job):
     context.base["k"] = 1
     job.run(context.__delitem__, "k")
@@ -81,6 +85,7 @@ def test_all_contexts_share_one_jobs_layer(core, context, job):
     assert "k" not in other
 
 
+@one_context
 @pytest.mark.parametrize("value", [{"n": [1]}, [[1]], {1, 2}])
 def test_a_job_gets_its_own_copy_of_a_plain_container(context, job, value):
     context.base["k"] = value
@@ -93,6 +98,7 @@ def test_a_job_gets_its_own_copy_of_a_plain_container(context, job, value):
     assert value
 
 
+@one_context
 @pytest.mark.parametrize("read", ["get", "pop", "setdefault", "items", "values", "popitem", "copy"])
 def test_every_read_gives_the_jobs_own_copy(context, job, read):
     value = context.base["k"] = [1]
@@ -125,6 +131,7 @@ def test_anything_else_is_shared(context, job, value):
     assert job.layer == {}
 
 
+@one_context
 def test_what_cannot_be_copied_is_shared(context, job):
     value = context.base["k"] = [threading.Lock()]
     assert job.run(context.__getitem__, "k") is value
@@ -144,6 +151,7 @@ class Uncopyable:
         raise self.error
 
 
+@one_context
 def test_only_an_exception_of_the_copy_is_forgiven(context, job):
     context.base["k"] = [Uncopyable(ValueError())]
     assert job.run(context.get, "k") is context.base["k"]
@@ -157,6 +165,7 @@ def test_only_an_exception_of_the_copy_is_forgiven(context, job):
     assert job.layer == {}
 
 
+@one_context
 def test_share_base(core, job):
     context = core.JobContext(share_base=True)
     value = context.base["k"] = {"connection": object()}
@@ -197,6 +206,7 @@ def inside(request, core):
     return core.loading if request.param == "loading" else lambda func, *args: func(*args)
 
 
+@one_context
 def test_dict_methods(context, inside):
     def body():
         context["a"] = 1
@@ -273,6 +283,7 @@ def test_a_malformed_update_writes_nothing(context):
     assert dict(context) == {}
 
 
+@one_context
 def test_copies_are_plain_dicts(context, inside):
     def body():
         context["k"] = [1]
@@ -291,12 +302,14 @@ def test_copies_are_plain_dicts(context, inside):
     inside(body)
 
 
+@one_context
 def test_deepcopy_keeps_the_memo(context):
     shared = context["k"] = [1]
     made = copy.deepcopy([shared, context])
     assert made[0] is made[1]["k"] and made[0] is not shared
 
 
+@one_context
 @pytest.mark.parametrize("options", [{}, {"indent": 1}, {"sort_keys": True}])
 def test_json(context, inside, options):
     def body():
@@ -308,6 +321,7 @@ def test_json(context, inside, options):
     inside(body)
 
 
+@one_context
 def test_union(context, core, inside):
     def body():
         context["a"] = 1
@@ -367,6 +381,7 @@ def test_a_context_in_itself(context):
     assert pair[0] is pair[1]
 
 
+@one_context
 def test_views_and_iterators_walk_a_snapshot(context):
     context.update(a=1, b=2)
     keys, items, iterator = context.keys(), context.items(), iter(context)

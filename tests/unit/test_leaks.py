@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thread_unsafe(reason="processes that are weighed")
+
 SCRIPT = Path(__file__).with_name("leaks.py")
 NAMES = [
     node.name

@@ -12,6 +12,8 @@ import weakref
 
 import pytest
 
+one_host = pytest.mark.thread_unsafe(reason="all threads have the one host of the fixture, and bind or read what it noted")
+
 
 def ping(a, b=2, *, c: int = 3):
     """Say something."""
@@ -92,6 +94,7 @@ def test_a_job_is_not_handed_on_by_wraps(core, loader):
     assert ref() is None
 
 
+@one_host
 def test_attributes_that_are_set(loader, loaded):
     loaded.mark = 1
     loaded.__doc__ = "Mine."
@@ -213,6 +216,7 @@ class SaltLoadedFunc:
         raise AssertionError("hidden by LoadedFunction")
 
 
+@one_host
 def test_it_goes_with_salts_own_class(core, host):
     class Function(core.LoadedFunction, SaltLoadedFunc):
         pass
@@ -276,6 +280,7 @@ def test_init_fills_a_blank_one_once(c_core):
     assert blank.name == "k"
 
 
+@one_host
 def test_a_loader_of_another_kind(core, host):
     class Loader:
         _dict = {"k": lambda: host.loader_var.get()}
@@ -310,6 +315,7 @@ def test_arguments(loader):
         loader["test.ping"]()
 
 
+@one_host
 def test_late_binding(loader, loaded):
     loader._dict["test.ping"] = lambda: "new"
     assert loaded() == "new"
@@ -320,6 +326,7 @@ def test_late_binding(loader, loaded):
     assert loaded(1) == (1, 2, 3) and loaded.func is ping
 
 
+@one_host
 def test_a_jobs_own_function(core, loader):
     loaded = core.LoadedFunction("test.ping", loader, lambda: "own", True)
     assert loaded() == loaded.func() == "own"
@@ -336,6 +343,7 @@ def test_it_runs_in_the_loaders_context(core, host):
     assert host.loader_var.get(None) is None
 
 
+@one_host
 def test_inject_globals(host, loader, loaded):
     loader.inject_globals = {"__b__": 1, "__a__": 2}
     assert loaded(1) == (["__a__", "__b__"], (1, 2, 3))
@@ -346,6 +354,7 @@ def test_inject_globals(host, loader, loaded):
         loaded(1)
 
 
+@one_host
 def test_the_host_is_asked_around_a_call(core, host, loader, loaded):
     loaded(1)
     assert host.asked == [("before", loader, ping), ("after", loader, ping)]
@@ -356,6 +365,7 @@ def test_the_host_is_asked_around_a_call(core, host, loader, loaded):
     assert [each[0] for each in host.asked] == ["before"]
 
 
+@one_host
 def test_the_host_is_not_asked_for_a_shared_loader_without_views(core, host, loader, loaded):
     loader.shared = True
     job = core.Job()
@@ -430,6 +440,7 @@ def test_a_function_that_is_itself(host):
 # ---- the job it carries ----
 
 
+@one_host
 def test_it_carries_its_job_to_where_there_is_none(core, loader):
     job, other = core.Job("1"), core.Job("2")
     loader._dict["k"] = core.current_job
@@ -441,6 +452,7 @@ def test_it_carries_its_job_to_where_there_is_none(core, loader):
     assert loader["k"]() is None
 
 
+@one_host
 def test_it_carries_its_job_into_a_thread(core, host, loader):
     job = core.Job("1")
     context = core.JobContext()
@@ -458,6 +470,7 @@ def test_it_carries_its_job_into_a_thread(core, host, loader):
     assert job.layer == {"thread": loader} and len(context) == 0
 
 
+@one_host
 def test_made_while_loading_it_carries_the_job_around(core, loader):
     job = core.Job("1")
     loader._dict["k"] = core.current_job
@@ -488,6 +501,7 @@ def test_weakref_outlives_the_last_reference(host):
     assert gone == [ref] and ref() is None
 
 
+@one_host
 def test_the_function_is_dropped_under_way(host):
     loader = host.Loader()
     host.asked = None  # it would keep the function

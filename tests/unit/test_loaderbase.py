@@ -10,6 +10,8 @@ from collections.abc import MutableMapping
 
 import pytest
 
+one_host = pytest.mark.thread_unsafe(reason="all threads have the one host of the fixture, and bind or read what it noted")
+
 FIELDS = ["_dict", "loaded", "pack", "pack_self", "inject_globals", "module_opts"]
 
 
@@ -233,6 +235,7 @@ def test_a_dict_of_another_kind(host):
     assert loader["a"]() == ((), {}) and "b" not in loader and list(loader) == ["a"]
 
 
+@one_host
 def test_which_functions_are_coroutines(host):
     partial = functools.partial(coroutine)
     loader = host.Loader({"plain": ping, "coroutine": coroutine, "partial": partial, "builtin": len})
@@ -344,6 +347,7 @@ def test_iteration_over_a_snapshot(host):
 # ---- run ----
 
 
+@one_host
 def test_run(host):
     loader = host.Loader()
     assert host.loader_var.get(None) is None
@@ -490,6 +494,7 @@ def test_no_end_is_an_error(host):
 # ---- bind ----
 
 
+@one_host
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -505,6 +510,7 @@ def test_bind_refuses(host, name, value):
     assert type(loader["k"]) is host.Function and loader["k"]() == ((), {})
 
 
+@one_host
 def test_bind_takes_keywords_and_all_of_them(host):
     with pytest.raises(TypeError):
         host.core.bind(*host.bound.values())
@@ -515,6 +521,7 @@ def test_bind_takes_keywords_and_all_of_them(host):
         host.core.bind(**host.bound, more=1)
 
 
+@one_host
 def test_a_named_context_of_the_host_is_not_handed_out(core, host):
     """Of whatever class the host says; the loader is still the running one when it is asked."""
     class Earlier:
@@ -529,6 +536,7 @@ def test_a_named_context_of_the_host_is_not_handed_out(core, host):
     assert type(loader["other"]()) is object
 
 
+@one_host
 def test_the_last_bind_counts(host, make_host):
     loader = host.Loader({"k": ping})
     other = make_host()
@@ -537,6 +545,7 @@ def test_the_last_bind_counts(host, make_host):
     assert type(loader["k"]) is host.Function
 
 
+@one_host
 def test_a_loaded_class_with_an_init_of_its_own(core, host):
     class Function(core.LoadedFunction):
         def __init__(self, *args):

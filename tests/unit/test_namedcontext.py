@@ -8,9 +8,12 @@ from collections.abc import MutableMapping
 
 import pytest
 
+one_host = pytest.mark.thread_unsafe(reason="all threads have the one host of the fixture, and bind or read what it noted")
+
 # ---- where the value comes from ----
 
 
+@one_host
 def test_no_loader(core, host, loader_context):
     assert host.dunder("__opts__").value() is None
     default = {"k": 1}
@@ -41,6 +44,7 @@ def test_the_loader_itself(host):
     assert host.in_loader(loader, dunder.value) == {}
 
 
+@one_host
 def test_a_name_that_is_not_packed(host, make_host):
     dunder = host.dunder("__nothing__", {"k": 1})
     loader = host.Loader(pack={})
@@ -56,6 +60,7 @@ def test_a_none_that_is_packed(host):
     assert host.in_loader(host.Loader(pack={"__x__": None}), host.dunder("__x__", 1).value) is None
 
 
+@one_host
 def test_variables_of_the_host(make_host):
     variable, empty = contextvars.ContextVar("resource", default={"id": 1}), contextvars.ContextVar("empty")
     host = make_host(variables={"__resource__": variable, "__empty__": empty})
@@ -99,6 +104,7 @@ def viewing(make_host):
     return host
 
 
+@one_host
 def test_a_job_has_its_own_view_of_a_shared_loader(core, viewing):
     value = {"test": False}
     loader = viewing.Loader(pack={"__opts__": value, "__grains__": value}, shared=True)
@@ -118,6 +124,7 @@ def test_a_job_has_its_own_view_of_a_shared_loader(core, viewing):
     assert (mine, other, value) == ({"test": True}, {"test": False}, {"test": False})
 
 
+@one_host
 def test_views_of_owners_and_loaders_are_apart(core, viewing):
     loaders = [viewing.Loader(pack={"__opts__": {"n": n}}, shared=True) for n in range(2)]
     for loader in loaders:
@@ -140,6 +147,7 @@ def test_no_view_without_a_job_or_a_shared_loader(core, viewing):
     assert viewing.made == []
 
 
+@one_host
 def test_errors_of_a_view_get_through(core, make_host):
     def view(loader, value):
         raise ValueError("no view")
@@ -156,6 +164,7 @@ def test_errors_of_a_view_get_through(core, make_host):
         job.run(loader.run, dunder.value)
 
 
+@one_host
 def test_a_view_that_asks_for_itself(core, make_host):
     host = make_host(views={"__opts__": lambda loader, value: dunder.value()})
     dunder = host.dunder("__opts__")

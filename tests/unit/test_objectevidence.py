@@ -5,6 +5,8 @@ import weakref
 
 import pytest
 
+one_dict = pytest.mark.thread_unsafe(reason="all threads have the one dict of the fixture")
+
 
 class Thing:
     """Equal to everything: identity must decide."""
@@ -34,6 +36,7 @@ def test_nothing_to_look_at(core):
     assert empty.changed() is None and len(empty) == 0
 
 
+@one_dict
 def test_the_first_that_changed_says_why(core, things):
     looked_at = evidence(core, things)
     things["c"] = Thing()
@@ -42,6 +45,7 @@ def test_the_first_that_changed_says_why(core, things):
     assert looked_at.changed() == "b was replaced"
 
 
+@one_dict
 def test_put_back(core, things):
     looked_at = evidence(core, things)
     before = things.pop("b")

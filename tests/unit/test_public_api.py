@@ -169,6 +169,7 @@ def test_each_scope_starts_empty():
             context["a"] = 1
 
 
+@pytest.mark.thread_unsafe(reason="what is outside any job is there for all threads")
 def test_context_outside_any_job():
     """A layer of its own, which no job sees."""
     context["outside"] = 1

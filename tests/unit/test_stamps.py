@@ -8,6 +8,8 @@ import weakref
 
 import pytest
 
+pytestmark = pytest.mark.thread_unsafe(reason="all threads would change the same files")
+
 OLD = 1_600_000_000
 
 

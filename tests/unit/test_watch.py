@@ -13,6 +13,8 @@ import weakref
 
 import pytest
 
+pytestmark = pytest.mark.thread_unsafe(reason="all threads would change the same files")
+
 OLD = 1_600_000_000
 linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root")
