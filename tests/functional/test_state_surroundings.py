@@ -206,3 +206,38 @@ def test_names_of_salts_own_modules(sides):
     unexpected, files = sides.saltctx(names_of_all, opts={"disable_modules": []}, seconds=180)
     assert [each for each in unexpected if each[0] != "missing"] == []
     assert files > 500
+
+
+def loaded_beside(minion):
+    """How many files are loaded where a module's __virtual__ looks up one that has dunders of its own."""
+    import salt.loader.lazy
+
+    minion.module("asks", """
+        def __virtual__():
+            return "imports.go" in __salt__
+        def go():
+            return __salt__["imports.go"]()
+    """)
+    minion.module("imports", """
+        from salt.loader.dunder import __file_client__, __opts__, __pillar__
+        __utils__ = {"its": "own"}
+        def go():
+            return [__opts__["id"], __pillar__.get("nothing")]
+    """)
+    minion.start()
+    minion.value("test.ping")
+    loaded, load_module = [], salt.loader.lazy.LazyLoader._load_module
+
+    def noted(self, name):
+        loaded.append(name)
+        return load_module(self, name)
+
+    salt.loader.lazy.LazyLoader._load_module = noted
+    return [minion.value("asks.go"), len(loaded)]
+
+
+def test_what_salt_compares_while_it_loads_loads_nothing_more(sides):
+    """Salt compares what it packs with what a module has under that name; a loader that is compared loads all it has."""
+    value, loaded = sides.saltctx(loaded_beside)
+    assert value == ["m1", None]
+    assert loaded < 20
