@@ -86,6 +86,7 @@ def activate(wanted=None):
             args,
             context,
             crypt,
+            decorators,
             entrypoints,
             fileserver,
             grains,
@@ -105,6 +106,7 @@ def activate(wanted=None):
         minion.install()
         args.install()
         crypt.install()
+        decorators.install()
         entrypoints.install()
         fileserver.install()
         moduledirs.install()

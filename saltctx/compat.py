@@ -27,6 +27,7 @@ SIGNATURES = {
     "salt.crypt.PrivateKey.__init__": "self, key_bytes, passphrase",
     "salt.state.get_accumulator_dir": "cachedir",
     "salt.utils.args.get_function_argspec": "func, is_class_method",
+    "salt.utils.decorators.Depends.enforce_dependencies": "functions, kind, tgt_mod",
     "salt.utils.entrypoints.iter_entry_points": "group, name",
     "salt.utils.optsdict.OptsDict.from_parent": "parent, name",
     "salt.utils.optsdict.OptsDict.from_dict": "base_dict, track_mutations, name",

@@ -4,6 +4,7 @@ import gc
 import sys
 import sysconfig
 import threading
+import time
 
 import pytest
 from inprocess_minion import fds
@@ -242,6 +243,34 @@ def threads_that_load_at_once(minion):
 def test_loading_at_once(sides):
     """No job fails, and sys.path is as it was."""
     assert sides.saltctx(threads_that_load_at_once) == [[], True]
+
+
+def dependencies_registered_at_once(minion):
+    """A module whose ``@depends`` waits for a program, while another thread loads a module with one of its own."""
+    depends = "from salt.utils.decorators import depends\n@depends({}){}\n"
+    minion.start()
+    minion.value("test.ping")
+    minion.module("front", "def go():\n    return __salt__['beside.go']()\n")
+    minion.module("beside", depends.format("'library'", "\ndef go():\n    return 2\nlibrary = 1"))
+    script = f"sh -c 'touch {minion.root}/asked; while [ -e {minion.root}/wait ]; do sleep 0.01; done'"
+    minion.module("waits", depends.format(f'"{script}", retcode=0', "\ndef go():\n    return 1\n@depends('absent')\ndef gone():\n    return 3"))
+    wait, load, results = minion.write("wait", ""), minion.load("waits.go"), []
+    thread = threading.Thread(target=lambda: results.append(minion.run(load)))
+    thread.start()
+    while thread.is_alive() and not (minion.root / "asked").exists():
+        time.sleep(0.005)
+    # The front is loaded by the loader of the job, what it calls by another: that of __salt__.
+    beside = threading.Thread(target=lambda: minion.minion.functions._dunder_salt["beside.go"])
+    beside.start()
+    beside.join(30)
+    wait.unlink()
+    thread.join(30)
+    return [beside.is_alive(), results[0].get("return"), minion.value("front.go"), minion.value("waits.gone")]
+
+
+def test_dependencies_registered_at_once(sides):
+    """The registry of ``@depends`` grows while another thread goes through it, and that one is not done yet."""
+    assert sides.saltctx(dependencies_registered_at_once) == [False, 1, 2, "'waits.gone' is not available."]
 
 
 def process_title(minion):
