@@ -152,6 +152,41 @@ def tests_parallel(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT)
+def tests_sid(session: nox.Session) -> None:
+    """
+    Unit tests on CPython 3.14, in a folder with Debian unstable: with and without threads that inherit a context.
+
+    And the C against the headers of 3.14 without the GIL, of which there is no build to be had.
+    """
+    command = str(ROOT / ".ci/in-debian-sid")
+    root = str(session.run(command, external=True, silent=True)).strip().splitlines()[-1]
+    work = Path(root) / "srv/saltctx"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(copy_of(session, "src", "tests", "bench"), work)
+    # What is needed is fetched from here: the folder knows nothing of this machine's package index.
+    machine = os.uname().machine
+    platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_28")]
+    target = ("--only-binary=:all:", "--python-version=3.14", *platforms, "--dest", str(work / "wheels"))
+    pip = ("python", "-m", "pip", "--quiet", "--disable-pip-version-check")
+    wanted = (*SALT_WITHOUT_GIL, *TOOLS, "pyzmq", "setuptools>=77")
+    session.run(*pip, "download", *target, *wanted)
+    session.run(*pip, "wheel", "--no-deps", "--wheel-dir", str(work / "wheels"), f"salt=={SALTS[-1]}")
+    shutil.copy(sdist(session), work / "saltctx.tar.gz")
+
+    def run(script: str, **env: str) -> None:
+        env.update(PIP_CONFIG_FILE="/dev/null", PIP_FIND_LINKS="wheels", PIP_NO_INDEX="1", HOME="/root")
+        session.run(command, "sh", "-euc", f"cd /srv/saltctx; {script}", external=True, env=env)
+
+    run("for file in src/*.c; do gcc -std=c11 -Wall -Wextra -Werror -fsyntax-only -DPy_GIL_DISABLED=1"
+        " $(python3.14-config --includes) $file; done")  # fmt: skip
+    run("python3.14 -m venv venv; venv/bin/pip install -q --no-deps wheels/*.whl;"
+        " venv/bin/pip install -q --no-deps --no-build-isolation saltctx.tar.gz", **STRICT_BUILD)  # fmt: skip
+    which = " ".join(session.posargs or ["tests/unit", "tests/functional/test_context.py"])
+    for inherit in "10":
+        run(f"venv/bin/python -X thread_inherit_context={inherit} -m pytest {which}", SALTCTX_LEAK_ROUNDS="2000")
+
+
+@nox.session(python=DEFAULT)
 def soak(session: nox.Session) -> None:
     """Many jobs in process beside reloads, edits and refreshes: none wrong, none lost."""
     install(session, SALTS[-1], "rich")

@@ -17,7 +17,10 @@ def install():
 
     def make_start(original):
         def start(self):
-            if current_job() is not None and getattr(self, "_target", None) is not _pool_worker:
+            # Python 3.14: the maker of a thread may have chosen a context for it.
+            if current_job() is None or getattr(self, "_context", None) is not None:
+                return original(self)
+            if getattr(self, "_target", None) is not _pool_worker:
                 run, context = self.run, contextvars.copy_context()
 
                 def run_in_job():
@@ -25,7 +28,8 @@ def install():
                     context.run(run)
 
                 self.run = run_in_job
-            return original(self)
+            # A thread that inherits a context (`-X thread_inherit_context=1`, usual without the GIL) keeps it for good.
+            return contextvars.Context().run(original, self)
 
         return start
 
