@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import inprocess_minion
+import psutil
 import report
 
 THREADS = 16
@@ -205,7 +206,10 @@ def tell(soak: Soak, began: float) -> None:
         faulthandler.dump_traceback_later(DEADLOCK, exit=True)
         tell.last = soak.done
     rate = soak.done / (time.perf_counter() - began)
-    print(f"{soak.done:,} jobs, {rate:.0f}/s, {dict(soak.disturbed)}, faults: {dict(soak.faults)}", flush=True)
+    rss = psutil.Process().memory_info().rss >> 20
+    print(
+        f"{soak.done:,} jobs, {rate:.0f}/s, {rss} MiB, {dict(soak.disturbed)}, faults: {dict(soak.faults)}", flush=True
+    )
 
 
 def table(
