@@ -31,6 +31,21 @@ static const size_t field_names[LOADER_FIELDS] = {
 
 /* ---- fields ---- */
 
+#ifdef SALTCTX_DEBUG
+/* What a field holds is alive. */
+static void
+check_consistent_lock_held(LoaderBaseObject *self)
+{
+    for (int i = 0; i < LOADER_FIELDS; i++) {
+        assert(self->fields[i] == NULL || Py_REFCNT(self->fields[i]) > 0);
+    }
+    (void)self;
+}
+#define ASSERT_CONSISTENT(self) LOCKED(self, check_consistent_lock_held(AS_LOADER(self)))
+#else
+#define ASSERT_CONSISTENT(self) ((void)0)
+#endif
+
 static inline PyObject *
 field_name(CoreState *state, int field)
 {
@@ -510,6 +525,7 @@ static int
 loaderbase_set_field(PyObject *self, PyObject *value, void *closure)
 {
     shared_store(self, &AS_LOADER(self)->fields[(intptr_t)closure], value);
+    ASSERT_CONSISTENT(self);
     return 0;
 }
 

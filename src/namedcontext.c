@@ -47,6 +47,20 @@ named_state(PyObject *self)
     return state_of(self, namedcontext_dealloc);
 }
 
+#ifdef SALTCTX_DEBUG
+/* What was learnt is of a name that is there, the variable of a loader context that is. */
+static void
+check_consistent_lock_held(NamedContextObject *named)
+{
+    assert(named->known == 0 || named->name != NULL);
+    assert(named->variable == NULL || named->loader_context != NULL);
+    (void)named;
+}
+#define ASSERT_CONSISTENT(self) LOCKED(self, check_consistent_lock_held(AS_NAMED(self)))
+#else
+#define ASSERT_CONSISTENT(self) ((void)0)
+#endif
+
 static PyObject *
 missing_field(const char *name)
 {
@@ -275,6 +289,7 @@ learn(PyObject *self, Resolution *what)
     what->known = (uintptr_t)what->binding | (variable ? KNOWN_VARIABLE : 0)
                   | (view ? KNOWN_VIEW : 0);
     LOCKED(self, keep_lock_held(AS_NAMED(self), what));
+    ASSERT_CONSISTENT(self);
     return 0;
 }
 
@@ -585,6 +600,7 @@ set_loader_context(CoreState *state, PyObject *self, PyObject *loader_context)
     shared_store2(self, &AS_NAMED(self)->loader_context, loader_context, &AS_NAMED(self)->variable,
                   variable);
     Py_XDECREF(variable);
+    ASSERT_CONSISTENT(self);
     return 0;
 }
 
@@ -619,6 +635,7 @@ set_name(PyObject *self, PyObject *name)
     Py_XINCREF(name);
     LOCKED(self, old = swap_name_lock_held(AS_NAMED(self), name));
     Py_XDECREF(old);
+    ASSERT_CONSISTENT(self);
 }
 
 static int

@@ -86,6 +86,26 @@ is_settled_lock_held(FileWatchObject *self, const Item *item)
            && watcher_version_lock_held(self->watcher, item->node) == item->settled;
 }
 
+#ifdef SALTCTX_DEBUG
+static void
+check_consistent_lock_held(FileWatchObject *self)
+{
+    Py_ssize_t polled = 0;
+    assert(self->count <= self->room);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        polled += self->items[i].polled != 0;
+        assert(self->items[i].node >= 0 || self->items[i].settled == 0);
+    }
+    assert(polled == self->polled && (polled == 0) == (self->why == WHY_WATCHED));
+    assert(polled == 0 || self->items[self->why_place].polled);
+    assert(self->quiet == 0 || self->quiet_count < self->count || polled == 0);
+    (void)polled;
+}
+#define ASSERT_CONSISTENT_LOCK_HELD(self) check_consistent_lock_held(self)
+#else
+#define ASSERT_CONSISTENT_LOCK_HELD(self) ((void)0)
+#endif
+
 /* An item for a path that was just added: with a node, or polled. -1 if memory is out. */
 static int
 enter_lock_held(FileWatchObject *self, Py_ssize_t place, const char *path)
@@ -104,6 +124,7 @@ enter_lock_held(FileWatchObject *self, Py_ssize_t place, const char *path)
     if (why != WHY_WATCHED) {
         poll_lock_held(self, place, why);
     }
+    ASSERT_CONSISTENT_LOCK_HELD(self);
     return 0;
 }
 
@@ -176,6 +197,7 @@ stamp(PyObject *op, PyObject *path, int replace)
         if (place < self->count) {
             self->items[place].settled = 0;
         }
+        ASSERT_CONSISTENT_LOCK_HELD(self);
         UNLOCK();
     }
     return young;
@@ -281,6 +303,7 @@ settle_lock_held(FileWatchObject *self, const Round *round)
     }
     self->quiet = quiet ? watcher_now_lock_held(self->watcher) : 0;
     self->quiet_count = round->count;
+    ASSERT_CONSISTENT_LOCK_HELD(self);
 }
 
 PyDoc_STRVAR(watch_suspects_doc,

@@ -312,6 +312,68 @@ detach_lock_held(WatcherObject *self, int number)
     }
 }
 
+#ifdef SALTCTX_DEBUG
+/* A node is where the tree and the table look for it, and is armed only if all above it are. */
+static void
+check_node_lock_held(WatcherObject *self, int number)
+{
+    const Node *node = &self->nodes[number];
+    assert(find_lock_held(self, node->parent, node->name, node->length) == number);
+    assert(node->uses >= 0 && node->version <= self->now);
+    assert(!node->armed || node->missing || node->wd != NONE);
+    if (number == 0) {
+        assert(node->parent == NONE && node->previous == NONE && node->next == NONE);
+        return;
+    }
+    const Node *parent = &self->nodes[node->parent];
+    assert(parent->name != NULL && (!node->armed || parent->armed));
+    assert(node->previous == NONE ? parent->child == number
+                                  : self->nodes[node->previous].next == number);
+    assert(node->next == NONE || self->nodes[node->next].previous == number);
+    assert(node->uses > 0 || node->child != NONE); /* or it would have been pruned */
+    (void)parent;
+}
+
+static void
+check_pairs_lock_held(WatcherObject *self)
+{
+    Py_ssize_t watches = 0;
+    for (Py_ssize_t i = 0; i < self->pair_count; i++) {
+        const Pair *pair = &self->pairs[i];
+        assert(self->nodes[pair->node].name != NULL && self->nodes[pair->node].wd == pair->wd);
+        assert(i == 0 || pair[-1].wd <= pair->wd);
+        watches += i == 0 || pair[-1].wd != pair->wd;
+    }
+    assert(watches == self->watches && self->pair_count <= self->pair_room);
+    (void)watches;
+}
+
+static void
+check_consistent_lock_held(WatcherObject *self)
+{
+    int count = 0;
+    Py_ssize_t watched = 0;
+    assert(self->count <= self->room && self->bucket_mask + 1 == (size_t)self->room);
+    for (int i = 0; i < self->count; i++) {
+        if (self->nodes[i].name != NULL) {
+            check_node_lock_held(self, i);
+            count++;
+            watched += self->nodes[i].wd != NONE;
+        }
+    }
+    for (int i = self->free; i != NONE; i = self->nodes[i].chain) {
+        assert(self->nodes[i].name == NULL);
+        count++;
+    }
+    assert(count == self->count && watched == self->pair_count);
+    check_pairs_lock_held(self);
+    (void)watched;
+}
+#define ASSERT_CONSISTENT_LOCK_HELD(self) check_consistent_lock_held(self)
+#else
+#define ASSERT_CONSISTENT_LOCK_HELD(self) ((void)0)
+#endif
+
 /* ---- events: under the lock ---- */
 
 /* Something happened to a node: nothing is known of it and of what is beneath. */
@@ -502,6 +564,7 @@ watcher_look_lock_held(PyObject *op)
         self->fd = NONE; /* not ours to close: the number may be another file's by now */
         self->why = WHY_BROKEN;
     }
+    ASSERT_CONSISTENT_LOCK_HELD(self);
     return self->why;
 }
 
@@ -811,6 +874,7 @@ record_lock_held(WatcherObject *self, const Plan *plan, Why why)
         node->armed = 1;
         node->missing = missing;
     }
+    ASSERT_CONSISTENT_LOCK_HELD(self);
     return holds ? plan->steps[plan->count - 1].version : 0;
 }
 
@@ -877,11 +941,13 @@ watcher_acquire_lock_held(PyObject *op, const char *path)
         }
         if (child == NONE) {
             prune_lock_held(self, number);
+            ASSERT_CONSISTENT_LOCK_HELD(self);
             return NONE;
         }
         number = child;
     }
     self->nodes[number].uses++;
+    ASSERT_CONSISTENT_LOCK_HELD(self);
     return number;
 }
 
@@ -894,6 +960,7 @@ watcher_release_lock_held(PyObject *op, int node)
         become_child_lock_held(self);
     }
     prune_lock_held(self, node);
+    ASSERT_CONSISTENT_LOCK_HELD(self);
 }
 
 /* ---- the type ---- */
