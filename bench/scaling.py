@@ -2,7 +2,8 @@
 
     python3.13t bench/scaling.py [--rounds 15] [--check]
 
-Both in turn, in the same run: what the loop gains is what the machine has to give.
+Both in turn, in the same run: what the loop gains is what the machine has to give. Where something else runs beside it
+that is little, and the CPU time of one job, alone and beside another, says more.
 """
 
 from __future__ import annotations
@@ -30,17 +31,21 @@ def main() -> int:
         kinds = {"plain loop": loop, "job test.ping": jobs(rig.start())}
         gains: dict[str, list[float]] = {kind: [] for kind in kinds}
         rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+        costs: dict[str, list[float]] = {kind: [] for kind in kinds}
         for work in kinds.values():
             together(work, 2, 0.5)
         for _ in range(options.rounds):
             for kind, work in kinds.items():
-                one, two = together(work, 1, options.seconds), together(work, 2, options.seconds)
+                one, cost = together(work, 1, options.seconds)
+                two, cost_of_two = together(work, 2, options.seconds)
                 gains[kind].append(two / one)
                 rates[kind].append(one)
+                costs[kind].append(cost_of_two / cost)
     outcome = report.Report("Two threads against one", "Without the GIL; a loop of plain Python in the same run.")
     outcome.add("job test.ping, one thread", None, rates["job test.ping"], "jobs/s", better="more")
     for kind, found in gains.items():
         outcome.add(f"{kind}, two threads", None, found, "times one", better="more")
+        outcome.add(f"{kind}, CPU time beside another", None, costs[kind], "times alone")
     loops, of_jobs = (statistics.median(gains[kind]) for kind in kinds)
     outcome.add("jobs' gain / the loop's", None, of_jobs / loops, better="more", target="saltctx >= 0.9")
     return outcome.finish(options)
@@ -54,10 +59,11 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def together(work: Callable[[], None], threads: int, seconds: float) -> float:
-    """How often a second ``work`` was done by so many threads."""
+def together(work: Callable[[], None], threads: int, seconds: float) -> tuple[float, float]:
+    """How often a second ``work`` was done by so many threads, and the CPU seconds of one."""
     start = threading.Barrier(threads)
     rates: list[float] = []
+    counts: list[int] = []
 
     def run() -> None:
         start.wait()
@@ -68,14 +74,16 @@ def together(work: Callable[[], None], threads: int, seconds: float) -> float:
             took = time.perf_counter() - began
             if took >= seconds:
                 rates.append(done / took)
+                counts.append(done)
                 return
 
     running = [threading.Thread(target=run) for _ in range(threads)]
+    began = time.process_time()
     for thread in running:
         thread.start()
     for thread in running:
         thread.join()
-    return sum(rates)
+    return sum(rates), (time.process_time() - began) / sum(counts)
 
 
 def loop() -> None:
