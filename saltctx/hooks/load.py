@@ -92,6 +92,8 @@ class ModuleLoading:
         while True:
             if load.known is not None:
                 sys.modules[namespace] = load.module = load.known.module
+                # Its __init__ and __virtual__ read it, too.
+                self._own_opts(load)
             else:
                 # Salt executes the file again in the module object that other loaders and running jobs use.
                 sys.modules.pop(namespace, None)
@@ -104,7 +106,7 @@ class ModuleLoading:
         forget_frames(name, self.tag)
         if expected is not None and load.is_whole:
             names.of_loader(self).note(path, expected, name, load.module)
-        if load.module is not None:
+        if load.module is not None and load.known is None:
             self._own_opts(load)
         if loaded is not True:
             self._refused[name] = Refusal(name, load.module, set(self.missing_modules) - missing)

@@ -241,3 +241,39 @@ def test_what_salt_compares_while_it_loads_loads_nothing_more(sides):
     value, loaded = sides.saltctx(loaded_beside)
     assert value == ["m1", None]
     assert loaded < 20
+
+
+# -------------------------------------------------------------------------------- __opts__ that a module lays down
+def own_opts(minion):
+    """State runs with a state module that has opts of its own, and reads them while it is loaded."""
+    minion.module("lays", """
+        __opts__ = {"lays.key": "its own"}
+        SEEN = []
+        def __init__(opts):
+            global FOUND
+            FOUND = [__opts__["lays.key"], "lays.key" in opts]
+        def __virtual__():
+            return "lays" if __opts__["lays.key"] else False
+        def go(name):
+            found = [FOUND, __opts__["lays.key"], __opts__["test"]]
+            return {"name": name, "result": True, "changes": {}, "comment": str(found)}
+    """, kind="states")
+    minion.sls("stateconf", """
+        #!jinja|yaml|stateconf -p
+        one:
+          lays.go: []
+    """.strip().replace("\n        ", "\n") + "\n")
+    minion.start()
+    found = []
+    for _ in range(3):
+        for fun, args in (("state.single", ("lays.go", "name=x")), ("state.apply", ("stateconf",))):
+            ret = minion.value(fun, *args)
+            found.append([chunk["comment"] for chunk in ret.values()] if isinstance(ret, dict) else ret)
+    return found
+
+
+def test_opts_that_a_module_lays_down(sides):
+    """Its __init__ and __virtual__ find them in every loader, whether its file is executed again or not."""
+    found = sides.both(own_opts)
+    assert found[0] == found[2] == found[4] and found[1] == found[3] == found[5]
+    assert "its own" in str(found[0]) and "its own" in str(found[1])
