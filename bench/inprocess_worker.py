@@ -107,7 +107,10 @@ class Worker:
         return [inprocess_minion.seconds(self.rig.minion.gen_modules)[0] * 1000 for _ in range(rounds)]
 
     def entry(self, rounds):
-        """Microseconds of a job's entry, evidence and exit, and of that outside the look at the paths: medians."""
+        """
+        Microseconds of a job's entry, evidence and exit; of the same without a path to look at; and of what is
+        not the look at the paths, timed in place, where it finds the caches as the kernel left them: medians.
+        """
         from saltctx.hooks.minion import jobs_of
 
         minion = self.rig.minion
@@ -127,17 +130,20 @@ class Worker:
         for _ in range(50):
             whole()
         rebuilt = jobs.report.counts().get("rebuilt", 0)
-        wholes, others = [], []
+        no_stamps = type(stamps)()
+        wholes, withouts, others = [], [], []
         for _ in range(100 * rounds):
             wholes.append(timeit.timeit(whole, number=10) * 1e5)
-            # Timed where they happen: alone, in a loop, they find the caches warm.
-            files._stamps, timed.ns = timed, 0
+            files._suspects = no_stamps.suspects
+            withouts.append(timeit.timeit(whole, number=10) * 1e5)
+            files._suspects, timed.ns = timed.suspects, 0
             others.append(timeit.timeit(whole, number=10) * 1e5 - timed.ns / 1e4 - price)
-            files._stamps = stamps
+            files._suspects = stamps.suspects
         if jobs.report.counts().get("rebuilt", 0) != rebuilt:
             raise RuntimeError("the minion was not unchanged while it was measured")
         return {
             "entry_us": statistics.median(wholes), "other_us": statistics.median(others),
+            "no_path_us": statistics.median(withouts),
             "paths": len(stamps),
         }
 

@@ -28,6 +28,7 @@ class FileEvidence:
 
     def __init__(self, stamps=FileStamps):
         self._stamps = stamps()
+        self._suspects = self._stamps.suspects
         self._lock = ForkSafeLock()
         self._looking = 0
         self._listings = {}
@@ -74,7 +75,7 @@ class FileEvidence:
     def changed(self):
         """None while all is as it was, else what is not: a reason for a person, str, the same from then on."""
         if self._changed is None:
-            suspects = self._stamps.suspects()
+            suspects = self._suspects()
             if suspects is not None:
                 self._look_again(suspects)
             elif self._looking:

@@ -63,18 +63,23 @@ class Generations:
         self.current = None
         self.stamps = FileStamps
 
+    def is_adopted(self):
+        """
+        Whether a job that starts now runs on the current generation: the way of nearly every job, in few calls.
+
+        An error is a no: adopt_or_rebuild() meets it again.
+        """
+        current = self.current
+        try:
+            if current is None or current.objects.changed() is not None or current.files.changed() is not None:
+                return False
+        except Exception:
+            return False
+        self._adopted()
+        return True
+
     def adopt_or_rebuild(self, always=False):
         """The generation that a job which starts now runs on. ``always``: a rebuild in any case."""
-        current = self.current
-        # The way of nearly every job: no call more than it takes.
-        if (
-            current is not None
-            and not always
-            and current.objects.changed() is None
-            and current.files.changed() is None
-        ):
-            self._adopted()
-            return current
         reason = "freshness is always"
         with self._lock:
             if not always:

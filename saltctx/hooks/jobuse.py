@@ -108,6 +108,14 @@ class JobUse:
             if getattr(func, "__module__", None) == known.namespace
         }
 
+    def names_beside(self, known):
+        """The module names, a set of str, under which the loader has functions of all its other LoadedModules."""
+        others = self._modules.keys() - {known.namespace}
+        return {
+            key.partition(".")[0] for key, func in list(self._dict.items())
+            if getattr(func, "__module__", None) in others
+        }
+
     def _is_from(self, key, func, known, names):
         """Whether a function is of ``known``, which has the module names ``names``, or one that it imported."""
         namespace = getattr(func, "__module__", None)

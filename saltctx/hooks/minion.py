@@ -45,6 +45,7 @@ class MinionJobs:
         )
         self.freshness = options.Options.freshness
         self.enabled = True
+        self.is_adopted = self.generations.is_adopted
         # The jobs that have not asked for their loaders yet.
         self.begun = set()
         watch(minion.opts)
@@ -319,7 +320,8 @@ def install():
             job = current_job()
             if job in jobs.begun:
                 jobs.begun.discard(job)
-                jobs.load(self, original)
+                if jobs.freshness == "always" or not jobs.is_adopted():
+                    jobs.load(self, original)
                 return None
             if not jobs.enabled or making_stock():
                 return original(self, initial_load=initial_load, context=context)

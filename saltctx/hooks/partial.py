@@ -74,8 +74,7 @@ def _modules_of(loader, path):
 def _reload_module(loader, known):
     """Load a changed file in place of what it was; whether all else in the loader is right with that."""
     names = loader.names_of(known)
-    others = [each for each in loader._modules.values() if each is not known]
-    if known.wrote_context or not names or any(names & loader.names_of(other) for other in others):
+    if known.wrote_context or not names or names & loader.names_beside(known):
         return False
     loader.unload(known)
     loader.forget_refusals()

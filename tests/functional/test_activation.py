@@ -240,17 +240,17 @@ def test_flag_is_read_when_a_job_starts(sides):
 
 # -------------------------------------------------------------------------------- errors inside saltctx
 def error_at_job_start(minion):
-    from saltctx.generation import Generations
+    from saltctx.evidence import FileEvidence
 
     minion.module("code", CODE)
     minion.start()
     found = {"before": run_jobs(minion)}
-    adopt_or_rebuild = Generations.adopt_or_rebuild
+    changed = FileEvidence.changed
 
-    def fail(self, always=False):
+    def fail(self):
         raise RuntimeError("as the test told it to")
 
-    Generations.adopt_or_rebuild = fail
+    FileEvidence.changed = fail
     found["during"] = run_jobs(minion)
     loads = [minion.load("code.code", number) for number in range(1, 41)]
     returns = minion.run_many(loads, 4)
@@ -260,7 +260,7 @@ def error_at_job_start(minion):
     found["log"] = [
         [message, "as the test told it to" in cause] for name, message, cause in minion.log if "saltctx" in name
     ]
-    Generations.adopt_or_rebuild = adopt_or_rebuild
+    FileEvidence.changed = changed
     found["after"] = run_jobs(minion)
     return found
 
