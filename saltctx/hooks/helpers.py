@@ -15,15 +15,15 @@ _changes = 0
 
 def imported(before, directories, loaded_base_name):
     """
-    Note what was imported from ``directories`` since sys.modules had the names ``before`` (a set of str).
+    Note what was imported from ``directories`` since sys.modules had the names in ``before``, a container of str.
 
     Returns the paths, a list of str, of all the helpers known there.
     """
     if not _searched.issuperset(directories):
         # What was imported from there before saltctx was switched on counts too.
         _searched.update(directories)
-        before = frozenset()
-    for name in set(sys.modules) - before:
+        before = ()
+    for name in [name for name in list(sys.modules) if name not in before]:
         path = getattr(sys.modules.get(name), "__file__", None)
         if path and not name.startswith(loaded_base_name) and _under(path, directories):
             evidence = FileEvidence()
