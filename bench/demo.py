@@ -109,7 +109,10 @@ def measure(salt: RealSalt, options: argparse.Namespace, progress: Progress, tas
     )
     figures["acted"] = sum(run.wrong_dry_run for run in runs)
     figures["stayed_dry"] = sum(run.wrong_real_run for run in runs)
-    figures["lost"] += sum(run.acted is None for run in runs)
+    for run in runs:
+        if run.acted is None:
+            figures["lost"] += 1
+            progress.console.print(f"no state's result: {run.call} came back with {run.data}", markup=False)
     for name, call in ONE_AT_A_TIME.items():
         progress.update(task, what=f"{name}, one at a time")
         figures["alone"][name] = []
