@@ -46,13 +46,10 @@ class FileEvidence:
         after = object.__new__(FileEvidence)
         vars(after).update(vars(self))
         after._looking, after._changed, after.changed_file = 0, None, None
-        is_young = self._stamps.restamp(path)
-        digest = _digest(path) if is_young else None
+        # Without a digest any other stamp is a change: what the file was before it changed is no proof.
+        digest = _digest(path) if self._stamps.restamp(path) else None
         with self._lock:
-            # Without it any other stamp is a change: what the file was before it changed is no proof.
-            self._digests.pop(path, None)
-            if is_young:
-                self._digests[path] = digest
+            self._digests[path] = digest
         return after
 
     def add_directory(self, path):

@@ -63,9 +63,9 @@ class Generations:
         self.current = None
         self.stamps = FileStamps
 
-    def is_adopted(self):
+    def adopt(self):
         """
-        Whether a job that starts now runs on the current generation: the way of nearly every job, in few calls.
+        Let a job that starts now run on the current generation, the way of nearly every job; whether it does.
 
         An error is a no: adopt_or_rebuild() meets it again.
         """

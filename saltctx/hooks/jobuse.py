@@ -101,19 +101,11 @@ class JobUse:
                 own = used.setdefault(known, self._private(known, job))
         return own
 
-    def names_of(self, known):
-        """The module names, a set of str, under which the loader has functions of a LoadedModule."""
+    def names_of(self, namespaces):
+        """The module names, a set of str, under which the loader has functions of ``namespaces``."""
         return {
             key.partition(".")[0] for key, func in list(self._dict.items())
-            if getattr(func, "__module__", None) == known.namespace
-        }
-
-    def names_beside(self, known):
-        """The module names, a set of str, under which the loader has functions of all its other LoadedModules."""
-        others = self._modules.keys() - {known.namespace}
-        return {
-            key.partition(".")[0] for key, func in list(self._dict.items())
-            if getattr(func, "__module__", None) in others
+            if getattr(func, "__module__", None) in namespaces
         }
 
     def _is_from(self, key, func, known, names):
@@ -130,7 +122,7 @@ class JobUse:
         with self._lock:
             if self._modules.pop(known.namespace, None) is None:
                 return
-            names = self.names_of(known)
+            names = self.names_of({known.namespace})
             kept = {
                 key: func for key, func in self._dict.items() if not self._is_from(key, func, known, names)
             }

@@ -129,12 +129,13 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
     def copy(self):
         """A loader that has loaded what this one has, and packs the same."""
         copy = self._twin()
-        copy._dict, copy.loaded, copy.shared = dict(self._dict), False, self.shared
+        # Before the modules: a function whose module is not known yet is just being loaded, and is loaded again.
+        functions = dict(self._dict)
+        copy.loaded, copy.shared = False, self.shared
         copy.module_opts = dict(self.module_opts)
         copy._modules, copy._refused = dict(self._modules), dict(self._refused)
-        # What another job is just loading is loaded again.
         copy._dict = {
-            key: func for key, func in copy._dict.items()
+            key: func for key, func in functions.items()
             if getattr(func, "__module__", None) in copy._modules or not self._is_loaded_name(func)
         }
         copy.loaded_files = {*(known.name for known in copy._modules.values()), *copy._refused}

@@ -33,6 +33,7 @@ MODULE_DIR_TYPES = (
     "serializers", "resources",
 )
 
+
 class MinionJobs:
     """What saltctx keeps for one minion: its generations, its report, and how jobs run."""
 
@@ -45,7 +46,6 @@ class MinionJobs:
         )
         self.freshness = options.Options.freshness
         self.enabled = True
-        self.is_adopted = self.generations.is_adopted
         # The jobs that have not asked for their loaders yet.
         self.begun = set()
         watch(minion.opts)
@@ -320,7 +320,7 @@ def install():
             job = current_job()
             if job in jobs.begun:
                 jobs.begun.discard(job)
-                if jobs.freshness == "always" or not jobs.is_adopted():
+                if jobs.freshness == "always" or not jobs.generations.adopt():
                     jobs.load(self, original)
                 return None
             if not jobs.enabled or making_stock():

@@ -73,13 +73,13 @@ def _modules_of(loader, path):
 
 def _reload_module(loader, known):
     """Load a changed file in place of what it was; whether all else in the loader is right with that."""
-    names = loader.names_of(known)
-    if known.wrote_context or not names or names & loader.names_beside(known):
+    namespace = {known.namespace}
+    names = loader.names_of(namespace)
+    if known.wrote_context or not names or names & loader.names_of(loader._modules.keys() - namespace):
         return False
     loader.unload(known)
     loader.forget_refusals()
     with loader._lock:
         loader._load_module(known.name)
-    now = loader._modules.get(known.namespace)
     # A name that is new here may be another file's, too, which a new loader would load first.
-    return now is None or loader.names_of(now) <= names
+    return loader.names_of(namespace) <= names

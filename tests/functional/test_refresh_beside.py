@@ -16,22 +16,26 @@ SLOW = """
 """
 
 
-def while_grains_are_computed(minion):
-    """What jobs read while ``salt.loader.grains`` works, and the next after it."""
+def beside_slow_grains(minion, refresh, looks):
+    """What a job reads before ``refresh()``, ``looks`` jobs while it computes the grains, and the next after it."""
     minion.module("look", LOOK)
     minion.module("slow", SLOW, kind="grains")
     minion.write("grains", "role: web\n")
     minion.start()
     seen = [minion.value("look.go")]
     wait = minion.write("wait", "")
-    thread = threading.Thread(target=lambda: minion.refresh_grains(role="db"))
+    thread = threading.Thread(target=refresh)
     thread.start()
     while thread.is_alive() and not (minion.root / "waiting").exists():
         time.sleep(0.002)
-    seen += [minion.value("look.go"), minion.value("look.go")]
+    seen += [minion.value("look.go") for _ in range(looks)]
     wait.unlink()
     thread.join(30)
     return [*seen, minion.value("look.go")]
+
+
+def while_grains_are_computed(minion):
+    return beside_slow_grains(minion, lambda: minion.refresh_grains(role="db"), 2)
 
 
 def test_grains_stay_until_the_new_ones_are_there(sides):
@@ -42,21 +46,11 @@ def test_grains_stay_until_the_new_ones_are_there(sides):
 
 def while_modules_are_refreshed(minion):
     """The same for ``Minion.module_refresh``, which computes the grains, too."""
-    minion.module("look", LOOK)
-    minion.module("slow", SLOW, kind="grains")
-    minion.write("grains", "role: web\n")
-    minion.start()
-    seen = [minion.value("look.go")]
-    wait = minion.write("wait", "")
-    minion.write("grains", "role: db\n")
-    thread = threading.Thread(target=minion.minion.module_refresh)
-    thread.start()
-    while thread.is_alive() and not (minion.root / "waiting").exists():
-        time.sleep(0.002)
-    seen.append(minion.value("look.go"))
-    wait.unlink()
-    thread.join(30)
-    return [*seen, minion.value("look.go")]
+    def refresh():
+        minion.write("grains", "role: db\n")
+        minion.minion.module_refresh()
+
+    return beside_slow_grains(minion, refresh, 1)
 
 
 def test_grains_stay_while_modules_are_refreshed(sides):

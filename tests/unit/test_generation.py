@@ -84,12 +84,12 @@ def test_adopted_while_it_holds(builder):
     assert builder.reasons() == ["first job of this minion"]
 
 
-def test_is_adopted(builder):
-    assert builder.generations.is_adopted() is False
+def test_adopt(builder):
+    assert builder.generations.adopt() is False
     builder.generations.adopt_or_rebuild()
-    assert builder.generations.is_adopted() is True
+    assert builder.generations.adopt() is True
     builder.reason = "the pillar was replaced"
-    assert builder.generations.is_adopted() is False
+    assert builder.generations.adopt() is False
     assert builder.counts() == [1, 1, 0]
 
 
@@ -97,7 +97,7 @@ def test_an_error_is_not_adopted(builder):
     """It is met again, and told, where loaders are built."""
     builder.generations.adopt_or_rebuild()
     builder.generations.current.files = None
-    assert builder.generations.is_adopted() is False
+    assert builder.generations.adopt() is False
     with pytest.raises(AttributeError):
         builder.generations.adopt_or_rebuild()
     assert builder.counts() == [0, 1, 0]
