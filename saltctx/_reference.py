@@ -187,13 +187,13 @@ class JobContext(dict):
 
     def _snapshot(self):
         top = self._top()
-        merged = self._base.copy()
+        merged = dict(self._base)
         if top is None:
             return merged
         for key, value in merged.items():
             if key not in top:
                 merged[key] = self._own(top, key, value)
-        merged.update(top.copy())
+        merged.update(dict(top))
         return {key: value for key, value in merged.items() if value is not _DELETED}
 
     def __getitem__(self, key):
@@ -237,8 +237,8 @@ class JobContext(dict):
         top = self._top()
         if not top:
             return len(self._base)
-        merged = self._base.copy()
-        merged.update(top.copy())
+        merged = dict(self._base)
+        merged.update(dict(top))
         return sum(value is not _DELETED for value in merged.values())
 
     def __iter__(self):

@@ -88,6 +88,7 @@ def activate(wanted=None):
             crypt,
             decorators,
             entrypoints,
+            eventloop,
             fileserver,
             grains,
             immortal,
@@ -108,6 +109,7 @@ def activate(wanted=None):
         crypt.install()
         decorators.install()
         entrypoints.install()
+        eventloop.install()
         fileserver.install()
         moduledirs.install()
         grains.install()

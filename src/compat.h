@@ -45,6 +45,23 @@ PyErr_SetRaisedException(PyObject *exception)
 }
 #endif
 
+/* ---- dict copies: up to 3.11 the collector may run within PyDict_Copy(), after the entries and before
+   their number was taken over, and a finalizer may change the dict then ---- */
+
+static inline PyObject *
+copy_dict(PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    PyObject *copy = PyDict_New();
+    if (copy != NULL && PyDict_Update(copy, dict) < 0) {
+        Py_CLEAR(copy);
+    }
+    return copy;
+#else
+    return PyDict_Copy(dict);
+#endif
+}
+
 /* ---- strong references out of a dict: public since 3.13 ---- */
 
 #if PY_VERSION_HEX < 0x030D0000

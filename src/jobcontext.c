@@ -216,7 +216,7 @@ without_deleted(Top *top, PyObject *merged)
 static int
 merge_top(Top *top, PyObject *merged)
 {
-    PyObject *layer = PyDict_Copy(top->dict);
+    PyObject *layer = copy_dict(top->dict);
     int status = layer == NULL ? -1 : PyDict_Update(merged, layer);
     Py_XDECREF(layer);
     return status;
@@ -230,7 +230,7 @@ snapshot(PyObject *self)
     if (top_enter(self, &top) < 0) {
         return NULL;
     }
-    PyObject *merged = PyDict_Copy(AS_CONTEXT(self)->base);
+    PyObject *merged = copy_dict(AS_CONTEXT(self)->base);
     if (merged != NULL && top.dict != NULL) {
         if (own_all(self, &top, merged) < 0 || merge_top(&top, merged) < 0) {
             Py_CLEAR(merged);
@@ -442,7 +442,7 @@ jobcontext_length(PyObject *self)
         length = PyDict_Size(AS_CONTEXT(self)->base);
         goto done;
     }
-    merged = PyDict_Copy(AS_CONTEXT(self)->base);
+    merged = copy_dict(AS_CONTEXT(self)->base);
     if (merged == NULL || merge_top(&top, merged) < 0) {
         goto done;
     }

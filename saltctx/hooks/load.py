@@ -127,7 +127,7 @@ class ModuleLoading:
 
     def _load_and_note_helpers(self, name, path, load):
         token = _loading.set(load)
-        imported = sys.modules.copy() if load.is_custom else None
+        imported = dict(sys.modules) if load.is_custom else None
         shared = self.pack["__context__"] if self.shared else None
         base = shared.base if isinstance(shared, JobContext) else {}
         before = dict(base)

@@ -1,6 +1,7 @@
 """What a state run builds beside its states, with saltctx as on stock: module directories, the local file server's cache."""
 
 import os
+import sys
 
 
 # -------------------------------------------------------------------------------- salt.loader._module_dirs
@@ -277,3 +278,53 @@ def test_opts_that_a_module_lays_down(sides):
     found = sides.both(own_opts)
     assert found[0] == found[2] == found[4] and found[1] == found[3] == found[5]
     assert "its own" in str(found[0]) and "its own" in str(found[1])
+
+
+# -------------------------------------------------------------------------------- tornado.ioloop
+LOOPS = """
+    import asyncio, gc
+    from tornado.ioloop import IOLoop
+
+    class Abandoned:
+        def __init__(self):
+            self.loop, self.itself = IOLoop(asyncio_loop=asyncio.new_event_loop(), make_current=False), self
+        def __del__(self):
+            self.loop.close()
+
+    def make():
+        others = [IOLoop(asyncio_loop=asyncio.new_event_loop(), make_current=False) for _ in range(5)]
+        threshold, held, failed = gc.get_threshold(), [], []
+        try:
+            for after in range(1, 40):
+                gc.disable()
+                gc.collect()
+                Abandoned()
+                wanted = asyncio.new_event_loop()
+                held += [{} for _ in range(100)]  # or Python takes one of those it keeps, without looking for garbage
+                gc.set_threshold(gc.get_count()[0] + after)
+                gc.enable()
+                try:
+                    IOLoop(asyncio_loop=wanted, make_current=False).close()
+                except RuntimeError as exc:
+                    failed.append(str(exc))
+        finally:
+            gc.set_threshold(*threshold)
+            gc.enable()
+        for loop in others:
+            loop.close()
+        return failed
+"""
+
+
+def make_loops(minion):
+    minion.module("loops", LOOPS)
+    minion.start()
+    return minion.value("loops.make")
+
+
+def test_event_loops_while_others_are_collected(sides):
+    """A state run opens one for its pillar; where the collector took another's within the copy of a dict, it failed."""
+    found = sides.run(make_loops)
+    assert found["saltctx"] == []
+    if sys.version_info < (3, 12):
+        assert "during iteration" in str(found["stock"])

@@ -778,3 +778,40 @@ def test_threads_that_load(core, threads):
 
     threads(*[lambda name=name: load(name) for name in "abc"], read, read)
     assert len(context.base) == 600
+
+
+# ---- the collector ----
+
+
+class Leaver:
+    """Garbage that takes a key out of the base layer of a context when it is collected."""
+
+    def __init__(self, core, context, key):
+        self.core, self.context, self.key, self.itself = core, context, key, self
+
+    def __del__(self):
+        self.core.loading(self.context.pop, self.key, None)
+
+
+@pytest.mark.thread_unsafe(reason="it sets when the collector of the process runs")
+@pytest.mark.parametrize("copying", [lambda context: context.copy(), copy.copy, lambda context: context | {}])
+def test_a_copy_that_the_collector_interrupts(core, context, copying):
+    """Wherever within the copy it runs: the copy has as many items as it says."""
+    threshold, was_enabled, held = gc.get_threshold(), gc.isenabled(), []
+    try:
+        for after in range(1, 40):
+            gc.disable()
+            gc.collect()
+            core.loading(context.update, dict.fromkeys("abcdefgh"))
+            Leaver(core, context, "a")
+            held += [{} for _ in range(100)]  # or the copy is one that Python keeps for its next dict
+            gc.set_threshold(gc.get_count()[0] + after)
+            gc.enable()
+            copied = copying(context)
+            gc.disable()
+            assert len(copied) == len(list(copied)), after
+            assert {*"bcdefgh"} <= set(copied)
+    finally:
+        gc.set_threshold(*threshold)
+        if was_enabled:
+            gc.enable()
