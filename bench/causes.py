@@ -1,6 +1,6 @@
 """Where the time of a state.single goes on a real master and minion, from publish to return event, by cause.
 
-    python bench/causes.py [--rounds 40] [--fun state.single]
+    python bench/causes.py [--rounds 40] [--master]
 
 The daemons note when they enter and leave a few functions of Salt's; what lies between two notes is one cause. A
 stock and a saltctx minion, each with a master of its own, run a job in turn.
@@ -103,6 +103,7 @@ def one_job(rig: RealSalt, notes: Path, call: Call) -> list[float] | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40, help="jobs a side (default: %(default)s)")
+    parser.add_argument("--master", action="store_true", help="`saltctx: true` in the master's config, too")
     report.add_arguments(parser, "bench-causes.json")
     options = parser.parse_args()
     outcome = report.Report("state.single test.nop, by cause", "Real master and minion on loopback, jobs in turn.")
@@ -114,10 +115,11 @@ def main() -> int:
         realsalt.DAEMON = start + realsalt.DAEMON
         sides = {}
         for name, flag in (("stock", False), ("saltctx", True)):
+            master = {"saltctx": flag and options.master}
             notes = Path(folder, name)
             notes.touch()
             environ = {**os.environ, "SALTCTX_NOTES": str(notes)}
-            sides[name] = stack.enter_context(RealSalt(saltctx=flag, environ=environ)), notes
+            sides[name] = stack.enter_context(RealSalt(saltctx=flag, master_opts=master, environ=environ)), notes
             sides[name][0].run_many([call] * 8, in_flight=1)
         taken: dict[str, list[list[float]]] = {name: [] for name in sides}
         for _ in range(options.rounds):

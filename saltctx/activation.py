@@ -16,8 +16,10 @@ log = logging.getLogger(__name__)
 
 _DIRS = {"modules": [os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")]}
 _lock = ForkSafeLock()
-_tried = False
 _active = False
+# Module of Salt -> the last name it defines: one that has it is not half imported.
+_DAEMONS = {"salt.minion": "SProxyMinion", "salt.master": "ClearFuncs"}
+_untried = set(_DAEMONS)
 
 refusal = None
 """Why this Salt is not hooked: a str, None where it is or was not tried."""
@@ -25,28 +27,28 @@ refusal = None
 
 def loader_dirs():
     """{loader kind: [directory]}, as Salt asks of an entry point of the group ``salt.loader``."""
-    if not _tried:
-        _try_passthroughs()
+    for name in tuple(_untried):
+        # A process that runs no such daemon, or has not imported all of it yet: Salt will ask again.
+        if hasattr(sys.modules.get(name), _DAEMONS[name]):
+            _try_passthroughs(name)
     return _DIRS
 
 
-def _try_passthroughs():
-    global _tried
-    salt_minion = sys.modules.get("salt.minion")
-    # Half imported, or a process that runs no minion: Salt will ask again.
-    if salt_minion is None or not hasattr(salt_minion, "SProxyMinion"):
-        return
+def _try_passthroughs(name):
     with _lock:
-        if _tried:
+        if name not in _untried:
             return
-        _tried = True
+        _untried.discard(name)
         if options.disabled_by_environment():
             return
         try:
-            from .hooks import minion, schedule
+            from .hooks import master, minion, schedule
 
-            minion.install_passthroughs(activate)
-            schedule.install_passthrough(activate)
+            if name == "salt.master":
+                master.install_passthroughs(activate)
+            else:
+                minion.install_passthroughs(activate)
+                schedule.install_passthrough(activate)
         except Exception as exc:
             refuse(exc)
 
@@ -93,6 +95,7 @@ def activate(wanted=None):
             grains,
             immortal,
             loader,
+            master,
             minion,
             moduledirs,
             optsdict,
@@ -103,7 +106,7 @@ def activate(wanted=None):
         )
 
         context.install()
-        loader.install(wanted or minion.wanted)
+        loader.install(wanted or (lambda opts: minion.wanted(opts) or master.wanted(opts)))
         minion.install()
         args.install()
         crypt.install()

@@ -45,6 +45,12 @@ SIGNATURES = {
     "salt.utils.process.SubprocessList.cleanup": "self",
 }
 
+# The same of a master, which no minion imports.
+MASTER_SIGNATURES = {
+    "salt.master.AESFuncs._pillar": "self, load",
+    "salt.master.AESFuncs._sync_pillar": "self, load",
+}
+
 # Functions of Salt -> names they must use: what saltctx replaces means something only where it is used.
 RELIED_ON = {
     "salt.minion.Minion._thread_return": ("gen_modules", "functions", "pack", "resource_ctxvar"),
@@ -85,7 +91,16 @@ def checks():
 
 def require():
     """Raise UnknownSalt, with all that is not as expected, unless every check holds."""
-    failed = [f"{check['check']}: {check['found']}" for check in checks() if not check["ok"]]
+    _require(checks())
+
+
+def require_master():
+    """As :func:`require`, for what is hooked in a master."""
+    _require([_check_signature(name, expected) for name, expected in MASTER_SIGNATURES.items()])
+
+
+def _require(checks):
+    failed = [f"{check['check']}: {check['found']}" for check in checks if not check["ok"]]
     if failed:
         raise UnknownSalt(f"Salt {salt_version()} is not as expected: " + "; ".join(failed))
 

@@ -86,7 +86,7 @@ def versions():
 
 
 def _active(opts, jobs):
-    from .hooks.minion import left_to_salt
+    from .hooks.asked import left_to_salt
 
     if options.disabled_by_environment():
         return False, "SALTCTX_DISABLE is set in the environment"
@@ -128,7 +128,7 @@ def _options_check(opts):
 
 
 def _mode_check(opts):
-    from .hooks.minion import left_to_salt
+    from .hooks.asked import left_to_salt
 
     reason = left_to_salt(opts)
     return {

@@ -17,6 +17,7 @@ from ..generation import Generations
 from ..report import Report
 from . import deep, partial, passthroughs
 from . import process as process_hook
+from .asked import asked_of, is_master, left_to_salt, said
 from .loader import STOCK, making_for, making_stock
 from .modulestate import settle
 from .optsdict import watch
@@ -200,23 +201,7 @@ def _apart_class(cls):
     return type(cls.__name__, (cls,), {"__del__": lambda self: None, "__module__": cls.__module__})
 
 
-_said = set()
-_said_lock = ForkSafeLock()
-
-
-def _once(minion, text):
-    with _said_lock:
-        key = id(minion), text
-        return key not in _said and not _said.add(key)
-
-
-def left_to_salt(opts):
-    """Why a minion with these opts runs Salt's own code though saltctx is switched on; None if it does not."""
-    if opts.get("multiprocessing", True):
-        return "multiprocessing is on: each job is a process of its own"
-    if opts.get("proxy") or opts.get("metaproxy_running"):
-        return "a proxy minion: not supported yet"
-    return None
+_first_lock = ForkSafeLock()
 
 
 def wanted(opts):
@@ -225,7 +210,7 @@ def wanted(opts):
         asked = options.parse(opts.get("saltctx"))
     except (options.OptionsError, AttributeError):
         return False
-    return asked.enabled and asked.states and left_to_salt(opts) is None
+    return asked.enabled and asked.states and not is_master(opts) and left_to_salt(opts) is None
 
 
 def active_jobs(minion, opts, activate):
@@ -243,29 +228,8 @@ def active_jobs(minion, opts, activate):
     return jobs
 
 
-def asked_of(owner, opts, activate):
-    """
-    The Options with which saltctx runs the jobs of ``owner``, a Minion or its Schedule; None if it does not.
-
-    The deep hooks are in if it does. What stands against it is logged once, and Salt's own code runs.
-    """
-    value = opts.get("saltctx")
-    if value is None or value is False:
-        return None
-    try:
-        asked = options.parse(value, opts.get("conf_file") or "the minion config")
-        if not asked.enabled or left_to_salt(opts) is not None:
-            return None
-        activate()
-    except Exception as exc:
-        if _once(owner, str(exc)):
-            log.error("saltctx is not used by minion %s: %s", opts.get("id"), exc)
-        return None
-    return asked
-
-
 def _first_job(minion):
-    with _said_lock:
+    with _first_lock:
         jobs = jobs_of(minion)
         if jobs is not None:
             return jobs
@@ -274,7 +238,7 @@ def _first_job(minion):
             return jobs
         except Exception as exc:
             reason = exc
-    if _once(minion, "jobs"):
+    if said.once(minion, "jobs"):
         log.error("saltctx is not used by minion %s: %s", minion.opts.get("id"), reason)
     return None
 

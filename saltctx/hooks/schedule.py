@@ -4,7 +4,7 @@ from salt.utils.schedule import Schedule
 
 from ..core import Job
 from . import passthroughs
-from .minion import asked_of
+from .asked import asked_of
 
 
 def install_passthrough(activate):
