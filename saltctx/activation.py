@@ -39,7 +39,7 @@ def _try_passthroughs(name):
         if name not in _untried:
             return
         _untried.discard(name)
-        if options.disabled_by_environment():
+        if refusal is not None or options.disabled_by_environment():
             return
         try:
             from .hooks import master, minion, schedule

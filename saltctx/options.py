@@ -29,6 +29,7 @@ class Options:
 
 
 OFF = Options()
+ON = Options(enabled=True)
 
 
 def parse(value, source="the minion config"):
@@ -43,7 +44,7 @@ def parse(value, source="the minion config"):
     if value is None or value is False:
         return OFF
     if value is True:
-        return Options(enabled=True)
+        return ON
     if not isinstance(value, dict):
         raise OptionsError(
             f"saltctx: {value!r} in {source}: expected true, false or a block of "

@@ -30,6 +30,10 @@ def is_master(opts):
     return opts.get("__role") == "master"
 
 
+def _kind(opts):
+    return "master" if is_master(opts) else "minion"
+
+
 def left_to_salt(opts):
     """Why a minion with these opts runs Salt's own code though saltctx is switched on; None if it does not."""
     if opts.get("multiprocessing", True):
@@ -48,14 +52,15 @@ def asked_of(owner, opts, activate):
     value = opts.get("saltctx")
     if value is None or value is False:
         return None
-    kind = "master" if is_master(opts) else "minion"
     try:
-        asked = options.parse(value, opts.get("conf_file") or f"the {kind} config")
-        if not asked.enabled or (kind == "minion" and left_to_salt(opts) is not None):
+        # Each job asks: no look into the opts that is not needed.
+        source = None if value is True else opts.get("conf_file") or f"the {_kind(opts)} config"
+        asked = options.parse(value, source)
+        if not asked.enabled or (left_to_salt(opts) is not None and not is_master(opts)):
             return None
         activate()
     except Exception as exc:
         if said.once(owner, str(exc)):
-            log.error("saltctx is not used by %s %s: %s", kind, opts.get("id"), exc)
+            log.error("saltctx is not used by %s %s: %s", _kind(opts), opts.get("id"), exc)
         return None
     return asked

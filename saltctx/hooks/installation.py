@@ -8,6 +8,7 @@ from ..forksafe import ForkSafeLock
 
 _lock = ForkSafeLock()
 _stamps = FileStamps()
+_stamped = None
 _revision = 0
 _told_importers = 0
 
@@ -16,20 +17,28 @@ def revision():
     """
     An int that is another one after a directory of sys.path or PATH changed, or one came that was never there.
 
-    What is installed, upgraded or removed changes its directory; what is edited inside one does not.
+    What is installed, upgraded or removed changes its directory; what is edited inside one does not. Safe in any
+    thread; where nothing changed, without a lock: jobs ask side by side.
     """
-    global _revision
+    asked = (*sys.path, *os.environ.get("PATH", "").split(os.pathsep))
+    # In this order: who finds the new stamps finds the new revision as well.
+    if asked == _stamped and _stamps.suspects() is None:
+        return _revision
+    return _look_again(asked)
+
+
+def _look_again(asked):
+    global _revision, _stamped
     with _lock:
-        changed = False
-        for path in (*sys.path, *os.environ.get("PATH", "").split(os.pathsep)):
-            if path not in _stamps:
-                _stamps.add(path)
-                changed = True
-        for path in _stamps.suspects() or ():
-            _stamps.restamp(path)
-            changed = True
-        if changed:
+        missing = [path for path in dict.fromkeys(asked) if path not in _stamps]
+        suspects = _stamps.suspects() or ()
+        if missing or suspects:
             _revision += 1
+        for path in missing:
+            _stamps.add(path)
+        for path in suspects:
+            _stamps.restamp(path)
+        _stamped = asked
         return _revision
 
 

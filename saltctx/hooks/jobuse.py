@@ -13,7 +13,9 @@ class JobUse:
     The part of a Loader that jobs share: asking again, and instances of modules for one job alone.
 
     ``_modules``: {namespace: LoadedModule}. ``_refused``: {name of a file: Refusal}. ``_asked_before``: names of
-    files that were loaded before. ``_apart``: {namespace: LoadedModule} of a job's own instances, or None.
+    files that were loaded before. ``_misses``: {key that none of the files has: the ``loaded_files`` of then}.
+    ``_settled``: {key that each job finds, or misses, as the last did: None}. ``_apart``: {namespace: LoadedModule}
+    of a job's own instances, or None.
     """
 
     def _load_all(self):
@@ -48,11 +50,27 @@ class JobUse:
                 self.loaded = False
                 del self._refused[name]
                 self.loaded_files.discard(name)
+                self._unsettle()
                 for missing in refusal.missing:
                     self.missing_modules.pop(missing, None)
 
+    def _unsettle(self):
+        """Let each key be looked into again: what is loaded, or what may be, is not what it was."""
+        self._misses, self._settled = {}, {}
+
+    def _settle_key(self, key, settled):
+        """Note in ``settled``, the dict of before ``key`` was looked up, that each job has the same answer."""
+        module = key.partition(".")[0]
+        if all(known.is_settled for known in list(self._modules.values()) if known.may_be(module)) and not any(
+            refusal.may_be(module) for refusal in list(self._refused.values())
+        ):
+            settled[key] = None
+
     def _first_use(self, key):
         """What a rebuild gave a job for free, for the one module it is about to use."""
+        settled = self._settled
+        if key in settled and not self._volatile:
+            return None
         if not isinstance(key, str):
             return None
         job = current_job()
@@ -63,6 +81,8 @@ class JobUse:
             if known.loaded_by() is not job and self._has_better(module, job):
                 self.unload(known)
             if key in own or key in self._dict:
+                if own is _SHARED:
+                    self._settle_key(key, settled)
                 return own.get(key)
         if key in self._dict:
             return None
@@ -133,6 +153,7 @@ class JobUse:
             # Replaced, not changed: a job that iterates or calls goes on with what it has.
             self._dict = kept
             self.loaded_files.discard(known.name)
+            self._unsettle()
             self._asked_before.add(known.name)
             self.loaded = False
 

@@ -12,6 +12,7 @@ from salt.utils.optsdict import safe_opts_copy
 from ..core import JobContext, loading
 from . import context, helpers, installation, names, source
 from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
+from .optsdict import are_the_same
 
 _SALT = str(SALT_BASE_PATH)
 
@@ -73,6 +74,7 @@ class ModuleLoading:
             self.missing_modules.pop(module, None)
         self.loaded_files.discard(name)
         self.loaded = False
+        self._unsettle()
 
     def _namespace(self, name, path):
         return f"{self.loaded_base_name}.{self.mod_type_check(path)}.{self.tag}.{name}"
@@ -110,6 +112,7 @@ class ModuleLoading:
             self._own_opts(load)
         if loaded is not True:
             self._refused[name] = Refusal(name, load.module, set(self.missing_modules) - missing)
+            self._unsettle()
             self._asked_before.add(name)
             reusable.forget(namespace, path)
         elif load.module is not None:
@@ -120,6 +123,7 @@ class ModuleLoading:
         known = LoadedModule(name, load, self._dict, self.tag)
         if self.shared:
             self._modules[known.namespace] = known
+            self._unsettle()
         if self._apart is not None:
             self._apart.setdefault(known.namespace, known)
         elif load.stamp is not None and load.known is None:
@@ -135,7 +139,7 @@ class ModuleLoading:
             return self._load_into_base(name)
         finally:
             _loading.reset(token)
-            load.wrote_context = not _are_the_same(before, base)
+            load.wrote_context = not are_the_same(before, dict(base))
             if imported is not None:
                 self._note_helpers(imported)
 
@@ -213,9 +217,3 @@ class ModuleLoading:
         elif name == "exec_module":
             load.is_whole = True
         return result
-
-
-def _are_the_same(before, now):
-    """Whether two dicts hold the same objects."""
-    now = dict(now)
-    return before.keys() == now.keys() and all(now[key] is value for key, value in before.items())

@@ -18,6 +18,9 @@ from .views import after_call, before_call, view_dict, view_opts
 
 log = logging.getLogger(__name__)
 
+MISSES = 256
+"""So many keys that are in no file a loader remembers."""
+
 STOCK = object()
 """In place of a generation: loaders made here are Salt's own."""
 
@@ -82,6 +85,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         self._is_made = False
         self._refused = {}
         self._asked_before = set()
+        self._misses, self._settled = {}, {}
         self._modules = {}
         self._apart = None
         self._volatile = generation.volatile if generation is not None else None
@@ -104,6 +108,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
             for directory in self.module_dirs:
                 self._files.add_directory(directory)
         self._scan = scans.refresh(self, super()._refresh_file_mapping)
+        self._unsettle()
         if self._files is not None:
             for package in self._scan.packages:
                 self._files.add_directory(package)
@@ -120,11 +125,18 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
 
     def _load_missing(self, key):
         """Load and return ``key`` as LazyDict.__getitem__ does."""
-        if not self._load(key):
-            log.debug("Could not LazyLoad %s: %s", key, self.missing_fun_string(key))
-            raise KeyError(key)
-        log.debug("LazyLoaded %s", key)
-        return self._dict[key]
+        # These two: who takes files back meanwhile puts another in its place.
+        misses, files, settled = self._misses, self.loaded_files, self._settled
+        # A subscript, for the reason that known_of() has.
+        if key not in misses or misses[key] is not files or not self._scan.holds():
+            if self._load(key):
+                log.debug("LazyLoaded %s", key)
+                return self._dict[key]
+            if len(misses) < MISSES:
+                misses[key] = files
+                self._settle_key(key, settled)
+        log.debug("Could not LazyLoad %s: %s", key, self.missing_fun_string(key))
+        raise KeyError(key)
 
     def copy(self):
         """A loader that has loaded what this one has, and packs the same."""
@@ -149,6 +161,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         """Let all files that said no be asked again."""
         self.loaded_files.difference_update(self._refused)
         self._refused, self.missing_modules = {}, {}
+        self._unsettle()
 
     def _is_loaded_name(self, func):
         """Whether a function says that it is of a module which a loader of this kind executed."""
@@ -160,6 +173,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         vars(twin).update(vars(self))
         twin.pack, twin.pack_self, twin.inject_globals = self.pack, self.pack_self, self.inject_globals
         twin.module_opts = self.module_opts
+        twin._unsettle()
         twin._lock, twin._clean_module_dirs = self._get_lock(), []
         return twin
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextvars
 import functools
 import logging
 import os
@@ -20,7 +21,7 @@ from . import process as process_hook
 from .asked import asked_of, is_master, left_to_salt, said
 from .loader import STOCK, making_for, making_stock
 from .modulestate import settle
-from .optsdict import watch
+from .optsdict import handed, watch
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,10 @@ MODULE_DIR_TYPES = (
 )
 
 
+# (MinionJobs, Job) of a job that has not asked for its loaders yet. No set of the minion's, which all jobs would lock.
+_begun = contextvars.ContextVar("saltctx_begun", default=None)
+
+
 class MinionJobs:
     """What saltctx keeps for one minion: its generations, its report, and how jobs run."""
 
@@ -47,8 +52,7 @@ class MinionJobs:
         )
         self.freshness = options.Options.freshness
         self.enabled = True
-        # The jobs that have not asked for their loaders yet.
-        self.begun = set()
+        self._asked_with = None
         watch(minion.opts)
         process_hook.hook(minion)
         status.register(self)
@@ -57,14 +61,22 @@ class MinionJobs:
         """Run one job: enter it, let Salt's own code do the work, leave it whatever happens."""
         fun = data["fun"]
         job = Job(str(data["jid"]), fun if isinstance(fun, str) else ",".join(fun), self.minion_id)
+        token = _begun.set((self, job))
         try:
-            self.begun.add(job)
             # Salt writes the minion's own returners into the load, which is not the job's alone.
-            return job.run(thread_return, cls, minion, opts, dict(data))
+            return job.run(thread_return, cls, minion, self._handed(opts), dict(data))
         finally:
-            self.begun.discard(job)
+            _begun.reset(token)
             if job.uses:
                 self._settle(job)
+
+    def _handed(self, opts):
+        try:
+            return handed(opts)
+        except Exception:
+            if self.report.once("handed"):
+                log.exception("saltctx could not copy the minion's opts (this is logged once)")
+            return opts
 
     def _settle(self, job):
         try:
@@ -73,11 +85,23 @@ class MinionJobs:
             if self.report.once("settle"):
                 log.exception("saltctx could not look at the modules that a job used (this is logged once)")
 
-    def follow(self, freshness):
-        """Take the value of the config; it counts for this job, what is watched from the next rebuild."""
+    def asked_before(self, opts):
+        """Whether the same opts said ``saltctx: true`` for an earlier job, and nothing in them changed since."""
+        asked = self._asked_with
+        return asked is not None and asked[0] is opts and asked[1] == opts.changes
+
+    def follow(self, opts, changes, freshness):
+        """Take what the config says; it counts for this job, what is watched from the next rebuild."""
+        self.enabled = True
+        # A block may be changed in place, which nobody would notice.
+        self._asked_with = (opts, changes) if changes is not None and opts.get("saltctx") is True else None
         if freshness != self.freshness:
             self.freshness = freshness
             self.generations.stamps = FileWatch if freshness == "watch" else FileStamps
+
+    def leave(self):
+        """The config does not ask for saltctx any more: Salt's own code runs the jobs."""
+        self.enabled, self._asked_with = False, None
 
     def _build(self, minion, generation):
         _build(minion, generation)
@@ -215,16 +239,18 @@ def wanted(opts):
 
 def active_jobs(minion, opts, activate):
     """The MinionJobs that run this minion's jobs, or None where Salt's own code does."""
-    asked = asked_of(minion, opts, activate)
     jobs = jobs_of(minion)
+    if jobs is not None and jobs.asked_before(opts):
+        return jobs
+    changes = getattr(opts, "changes", None)
+    asked = asked_of(minion, opts, activate)
     if asked is None:
         if jobs is not None:
-            jobs.enabled = False
+            jobs.leave()
         return None
     jobs = jobs or _first_job(minion)
     if jobs is not None:
-        jobs.enabled = True
-        jobs.follow(asked.freshness)
+        jobs.follow(opts, changes, asked.freshness)
     return jobs
 
 
@@ -282,8 +308,9 @@ def install():
             if jobs is None or initial_load or context is not None:
                 return original(self, initial_load=initial_load, context=context)
             job = current_job()
-            if job in jobs.begun:
-                jobs.begun.discard(job)
+            begun = _begun.get()
+            if begun is not None and begun[0] is jobs and begun[1] is job:
+                _begun.set(None)
                 if jobs.freshness == "always" or not jobs.generations.adopt():
                     jobs.load(self, original)
                 return None

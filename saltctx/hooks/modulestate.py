@@ -72,7 +72,8 @@ class LoadedModule:
     """
     A module of a loader: ``namespace``, ``name`` of its file, and what of it a job may change.
 
-    ``watched`` is what code of the module assigns or fills: globals, caches, defaults, attributes.
+    ``watched`` is what code of the module assigns or fills: globals, caches, defaults, attributes. ``is_settled``:
+    bool, it is in the next job what it is in this.
     """
 
     def __init__(self, name, load, functions, tag):
@@ -86,8 +87,10 @@ class LoadedModule:
         self.wrote_context = load.wrote_context
         self.imports = load.imports
         self.virtual = module.__dict__.get("__virtual__")
+        self.may_answer_otherwise = _may_answer_otherwise(self.virtual)
         self.path = getattr(module, "__file__", None) or self.namespace
         self.unmet = _has_unmet_dependency(name, module, functions, tag)
+        self.is_settled = not self.may_answer_otherwise and not self.unmet
         self.watched = _watched(module) if load.known is None else load.known.watched
 
     def may_be(self, module):
@@ -100,14 +103,16 @@ class LoadedModule:
 
     def is_volatile(self, loader):
         """Whether each job is to have an instance of its own."""
-        if self.path in loader._volatile:
+        volatile = loader._volatile
+        # Nearly always empty, which needs no lock to see.
+        if volatile and self.path in volatile:
             return True
         # What Salt's own modules depend on is imported or executed; a custom one may look at anything.
         return self.unmet and (self.is_custom or self.imports[0] != installation.revision())
 
     def answers_otherwise(self, loader):
         """Ask ``__virtual__`` again, as each job did; whether the answer is another than when it was loaded."""
-        if not isinstance(self.virtual, types.FunctionType) or not loader.virtual_enable:
+        if not self.may_answer_otherwise or not loader.virtual_enable:
             return False
         if self.virtual in _asking.get():
             return False  # by what it calls itself
@@ -211,6 +216,17 @@ def afresh(loader, func, asking=()):
         return Job().run(run)
     finally:
         _asking.reset(token)
+
+
+def _may_answer_otherwise(virtual):
+    """Whether a module's ``__virtual__`` is a function that looks at anything but constants and ``__virtualname__``."""
+    if not isinstance(virtual, types.FunctionType):
+        return False
+    code = virtual.__code__
+    return not (
+        set(code.co_names) <= {"__virtualname__"} and not code.co_freevars
+        and not any(isinstance(constant, types.CodeType) for constant in code.co_consts)
+    )
 
 
 def _plain(answer):

@@ -20,18 +20,13 @@ class WatchedOpts(OptsDict):
     """
 
     last_changed = None
+    handed = None
 
     def _changed(self, key):
+        self.handed = None
         if key != "resources":
             self.changes += 1
             self.last_changed = key
-
-    def keys(self):
-        """The keys now. Salt makes every value for it, twice; each job asks once, by ``{**opts}``."""
-        if self._parent is not None or not dict.__len__(self):
-            return super().keys()
-        merged = {**self._base, **self._local}
-        return {key: None for key, value in merged.items() if value is not _DELETED}.keys()
 
     def __setitem__(self, key, value):
         with self._lock:
@@ -59,6 +54,38 @@ class WatchedOpts(OptsDict):
             if not _equal(before, new_value):
                 super().__setitem__(key, new_value)
                 self._changed(key)
+
+
+class HandedOpts(WatchedOpts):
+    """
+    The opts of a minion, by another name: what either has or gets, both have. Python copies them all at once.
+
+    Salt does that at the start of each job (``{**opts}``, for its metrics), and looks up 300 keys for it. To go through
+    them gives what there was when they were handed out; once somebody writes to them by this name, what there is now.
+    """
+
+    __iter__ = dict.__iter__
+
+    def _changed(self, key):
+        super()._changed(key)
+        self.__class__ = WatchedOpts
+
+
+def handed(opts):
+    """``opts`` as a job is handed them: the HandedOpts of a minion's, anything else as it is. Safe in any thread."""
+    if type(opts) is not WatchedOpts:
+        return opts
+    now = opts.handed
+    return _hand(opts) if now is None else now
+
+
+def _hand(opts):
+    with opts._lock:
+        now = HandedOpts.__new__(HandedOpts)
+        now.__dict__ = vars(opts)
+        dict.update(now, {key: opts[key] for key in opts._get_all_keys() if key in opts})
+        opts.handed = now
+    return now
 
 
 def _equal(before, after):
@@ -183,10 +210,22 @@ def job_opts(opts, data):
     data: what minion_data() told when the job's loaders were made; the job goes on with it after a refresh.
     """
     data = {name: value for name, value in data.items() if isinstance(_owner(opts, name), WatchedOpts)}
-    if data:
-        opts = OptsDict.from_parent(opts, name="data")
-        opts._local.update(data)
-    return JobOpts.from_parent(opts, name="job")
+    return JobOpts.from_parent(_pinned(opts, data) if data else opts, name="job")
+
+
+def _pinned(opts, data):
+    """``opts`` with ``data`` over them: one for all jobs, none of which writes to it."""
+    known = vars(opts).get("_saltctx_pinned")
+    if known is None or not are_the_same(known._local, data):
+        known = OptsDict.from_parent(opts, name="data")
+        known._local.update(data)
+        opts._saltctx_pinned = known
+    return known
+
+
+def are_the_same(one, other):
+    """Whether two dicts hold the same objects."""
+    return one.keys() == other.keys() and all(one[name] is value for name, value in other.items())
 
 
 def install():
@@ -197,10 +236,7 @@ def install():
     """
 
     def is_not_empty(self):
-        for value in self._local.values():
-            if value is not _DELETED:
-                return True
-        return any(key in self for key in self._get_all_keys())
+        return any(key in self for key in _nearest_first(self))
 
     deep.add(OptsDict, "__bool__", is_not_empty)
     for name in ("__getitem__", "__contains__", "get"):
@@ -269,6 +305,9 @@ def _deepcopy(self, memo):
 
 
 def _nearest_first(opts):
-    yield from opts._local
-    yield from opts._base
-    yield from opts._get_all_keys()
+    """The keys of an OptsDict and of those above it, deleted ones too; another thread may change them meanwhile."""
+    while opts is not None:
+        yield from tuple(opts._local)
+        if opts._parent is None:
+            yield from tuple(opts._base)
+        opts = opts._parent

@@ -1,6 +1,7 @@
 """``salt.utils.metrics``, ``tracing`` and ``platform``, on CPython 3.13 without the GIL: answers without a lock."""
 
 import functools
+import logging
 import types
 
 import salt.utils.metrics
@@ -22,6 +23,7 @@ def install():
         return
     for module in (salt.utils.metrics, salt.utils.tracing):
         deep.replace(module, "is_enabled", functools.partial(_make_is_enabled, module))
+        deep.replace(module, "configure", functools.partial(_make_configure, module))
     for name, func in vars(salt.utils.platform).items():
         if name.startswith("is_") and isinstance(func, types.FunctionType) and "cache" in func.__code__.co_freevars:
             _remember_shared(func)
@@ -36,6 +38,19 @@ def _make_is_enabled(module, original):
             return False
 
     return is_enabled
+
+
+def _make_configure(module, original):
+    block = module.__name__.rpartition(".")[2]
+
+    def configure(opts):
+        # What each job sets anew, and reads seven times, is fought over by all threads.
+        settings = dict((opts or {}).get(block) or {})
+        settings.setdefault("service_name", module._default_service_name(opts))
+        if settings.get("enabled") or settings != module._cached_opts or module.log.isEnabledFor(logging.DEBUG):
+            original(opts)
+
+    return configure
 
 
 def _remember_shared(func):

@@ -45,13 +45,13 @@ def left_behind(minion):
     gc.collect()
     jobs = minion.jobs()
     return {
-        "jobs": sum(type(thing).__name__ == "Job" for thing in gc.get_objects()), "begun": len(jobs.begun),
+        "jobs": sum(type(thing).__name__ == "Job" for thing in gc.get_objects()),
         "current": current_job() is not None, "fallback": minion.counts()["fallback"],
         "locked": not jobs.generations._lock.acquire(blocking=False) or jobs.generations._lock.release(),
     }
 
 
-NOTHING = {"jobs": 0, "begun": 0, "current": False, "fallback": 0, "locked": None}
+NOTHING = {"jobs": 0, "current": False, "fallback": 0, "locked": None}
 
 
 # -------------------------------------------------------------------------------- interrupted anywhere

@@ -1101,3 +1101,85 @@ def test_providers(sides):
     assert sides.both(providers) == [
         1, "other", "svc_one", "svc_one", "svc", "svc", "'svc' __virtual__ returned False", "other",
     ]
+
+
+# -------------------------------------------------------------------------------- keys that no file has
+FINDS = """
+    PATH, SOURCE = {path!r}, {source!r}
+
+    def __virtual__():
+        return True
+
+    def missing(key="known.later"):
+        return key in __salt__
+
+    def lay_down():
+        found = ["known.later" in __salt__]
+        with open(PATH, "w") as file:
+            file.write(SOURCE)
+        found.append("known.later" in __salt__)
+        return [*found, __salt__["known.later"]() if found[-1] else None]
+"""
+KNOWN = """
+    def __virtual__():
+        return True
+
+    def sooner():
+        return 1
+"""
+MORE_OF_KNOWN = "__virtualname__ = 'known'\ndef __virtual__():\n    return __virtualname__\ndef later():\n    return 2\n"
+
+
+def misses(minion):
+    """A key that loaded modules do not have, asked for by job after job, until a second file has it."""
+    path = minion.root / "ext/modules/more_of_known.py"
+    minion.module("finds", FINDS.format(path=str(path), source=MORE_OF_KNOWN))
+    minion.module("known", KNOWN)
+    minion.start()
+    found = [minion.value("known.sooner")]
+    found += [minion.value("finds.missing") for _ in range(3)]
+    found += [minion.value("finds.lay_down"), minion.value("finds.missing"), minion.value("known.later")]
+    minion.remove(path)
+    found += [minion.value("finds.missing") for _ in range(2)]
+    found += [minion.value("finds.lay_down"), minion.value("finds.missing")]
+    return found
+
+
+def test_a_key_that_nobody_has_until_a_file_comes(sides):
+    """Known to miss, it is there as soon as a file has it, in the job that lays it down and in those after."""
+    found = sides.both(misses)
+    assert found[:4] == [1, False, False, False]
+    assert found[4:] == [[False, True, 2], True, 2, False, False, [False, True, 2], True]
+
+
+REFUSES = """
+    import os
+
+    def __virtual__():
+        return ("known", "") if False else ("known" if os.path.exists({path!r}) else (False, "not yet"))
+
+    def later():
+        return 3
+"""
+
+
+def misses_until_yes(minion):
+    """A key that a file has which says no, then yes, then no; a settled module answers to the same name."""
+    path = minion.root / "yes"
+    minion.module("finds", FINDS.format(path="", source=""))
+    minion.module("known", KNOWN)
+    minion.module("other_known", REFUSES.format(path=str(path)))
+    minion.start()
+    found = []
+    for there in (False, False, True, True, False, False, True):
+        if there:
+            path.touch()
+        elif path.exists():
+            path.unlink()
+        found.append([minion.value("known.sooner"), *(minion.value("finds.missing") for _ in range(2))])
+    return found
+
+
+def test_a_key_that_a_refusing_file_has(sides):
+    found = sides.both(misses_until_yes)
+    assert [each[1:] for each in found] == [[there, there] for there in (False, False, True, True, False, False, True)]

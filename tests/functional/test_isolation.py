@@ -899,3 +899,39 @@ def two_minions(minion):
 def test_two_minions_in_one_process(sides):
     """Jobs of both at once: each reads its own minion's opts and grains (stock mixes them up)."""
     assert sides.saltctx(two_minions) == []
+
+
+# -------------------------------------------------------------------------------- the opts an executor is handed
+EXECUTOR = """
+    def execute(opts, data, func, args, kwargs):
+        whole = {**opts}
+        seen = [
+            isinstance(opts, dict), opts["id"], whole["id"], sorted(whole) == sorted(opts) == sorted(opts.keys()),
+            len(whole) == len(opts), whole.get("new"), opts.get("new"), whole["file_roots"]["base"][1:],
+        ]
+        opts["new"] = opts.get("new", 0) + 1
+        opts["file_roots"]["base"].append(str(opts["new"]))
+        again = {**opts}
+        seen += [again["new"], "new" in opts, list(opts).count("new"), again["file_roots"]["base"][1:]]
+        if opts["new"] == 3:
+            del opts["new"]
+            seen += ["new" in opts, "new" in {**opts}, "new" in list(opts), opts.pop("new", "gone")]
+        return seen
+"""
+
+
+def executor_writes(minion):
+    """What an executor reads in the opts it is handed, and keeps there, job after job."""
+    minion.module("keeps", EXECUTOR, kind="executors")
+    minion.start()
+    found = []
+    for _ in range(5):
+        found.append(minion.value("test.ping", _load={"module_executors": ["keeps"]}))
+        found.append([minion.minion.opts.get("new"), "new" in {**minion.minion.opts}])
+    return found
+
+
+def test_the_opts_an_executor_is_handed(sides):
+    """They are the minion's own, for reading and for writing, on stock too."""
+    found = sides.both(executor_writes)
+    assert [each[0] for each in found[1::2]] == [1, 2, None, 1, 2]
