@@ -66,7 +66,9 @@ RELIED_ON = {
         "exec_module", "run", "missing_modules", "file_mapping", "loaded_files", "__salt_loader__",
     ),
     "salt.loader.lazy.LazyLoader._process_virtual": ("__virtual__", "__virtualname__", "__virtual_aliases__"),
-    "salt.utils.optsdict.OptsDict.__init__": ("_parent", "_local", "_base", "_lock", "_name", "_proxy_cache"),
+    "salt.utils.optsdict.OptsDict.__init__": (
+        "_parent", "_local", "_base", "_lock", "_name", "_proxy_cache", "_tracker",
+    ),
     "salt.utils.optsdict.OptsDict._proxy_for": ("_proxy_cache",),
     "salt.utils.optsdict.DictProxy.__init__": ("_target", "_parent", "_key", "_copied"),
     "salt.minion.Minion._invoke_execution": ("subprocess_list",),

@@ -59,7 +59,7 @@ static int
 stored_get(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, PyObject **value,
            int *own)
 {
-    PyObject *node = Py_NewRef(opts);
+    PyObject *node = opts, *above = NULL; /* the caller holds opts: no count that threads share */
     int found;
     *own = 1;
     while ((found = field_get(node, state->str_local, key, value)) == 0) {
@@ -74,9 +74,10 @@ stored_get(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, 
             found = field_get(node, state->str_base, key, value);
             break;
         }
-        Py_SETREF(node, parent);
+        Py_XSETREF(above, parent);
+        node = above;
     }
-    Py_DECREF(node);
+    Py_XDECREF(above);
     if (found > 0 && *value == self->deleted) {
         Py_CLEAR(*value);
         return 0;

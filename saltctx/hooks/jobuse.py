@@ -14,8 +14,8 @@ class JobUse:
 
     ``_modules``: {namespace: LoadedModule}. ``_refused``: {name of a file: Refusal}. ``_asked_before``: names of
     files that were loaded before. ``_misses``: {key that none of the files has: the ``loaded_files`` of then}.
-    ``_settled``: {key that each job finds, or misses, as the last did: None}. ``_apart``: {namespace: LoadedModule}
-    of a job's own instances, or None.
+    ``_settled``: {key that each job finds, or misses, as the last did: bool, whether a job may change the module}.
+    ``_apart``: {namespace: LoadedModule} of a job's own instances, or None.
     """
 
     def _load_all(self):
@@ -61,10 +61,11 @@ class JobUse:
     def _settle_key(self, key, settled):
         """Note in ``settled``, the dict of before ``key`` was looked up, that each job has the same answer."""
         module = key.partition(".")[0]
-        if all(known.is_settled for known in list(self._modules.values()) if known.may_be(module)) and not any(
+        modules = [known for known in list(self._modules.values()) if known.may_be(module)]
+        if all(known.is_settled for known in modules) and not any(
             refusal.may_be(module) for refusal in list(self._refused.values())
         ):
-            settled[key] = None
+            settled[key] = any(known.watched for known in modules)
 
     def _first_use(self, key):
         """What a rebuild gave a job for free, for the one module it is about to use."""

@@ -362,9 +362,9 @@ def settle(job, report, volatile):
 
 def _shared_modules(loader, used):
     """The LoadedModules that the job used as they stand in the loader."""
-    found = {}
+    found, settled = {}, loader._settled
     for key, own in list(used.items()):
-        if isinstance(key, str) and own is None:
+        if isinstance(key, str) and own is None and not (key in settled and not settled[key]):
             known = known_of(loader, key)
             if known is not None and known.watched:
                 found[known.namespace] = known

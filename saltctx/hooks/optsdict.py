@@ -1,11 +1,13 @@
 """``salt.utils.optsdict``: the minion's opts tell when they change, and a job gets opts of its own."""
 
+import threading
+
 from salt.utils.optsdict import _DELETED, DictProxy, ListProxy, OptsDict
 
 from ..core import LayeredLookup
 from . import deep
 
-MINION_DATA = ("pillar", "grains")
+MINION_DATA = dict.fromkeys(("pillar", "grains"))
 
 _NOTHING = object()
 
@@ -184,6 +186,11 @@ class JobList(ListProxy):
 class JobOpts(OptsDict):
     """An OptsDict for one job: it reads through to its parent, what the job writes, at any depth, stays in it."""
 
+    def __init__(self, parent, name="job"):
+        # What OptsDict makes of a parent, which it looks through for that: each job makes one.
+        self._parent, self._tracker, self._name = parent, parent._tracker, name
+        self._local, self._base, self._proxy_cache, self._lock = {}, {}, {}, threading.RLock()
+
     def _proxy_for(self, key, value, cls):
         return super()._proxy_for(key, value, {DictProxy: JobDict, ListProxy: JobList}[cls])
 
@@ -200,7 +207,7 @@ def job_dict(value, name):
 
 def minion_data(opts):
     """{name: the minion's own pillar or grains} that ``opts``, an OptsDict below the minion's, hand out now."""
-    return {name: _stored(opts, name) for name in MINION_DATA if isinstance(_owner(opts, name), WatchedOpts)}
+    return {name: _stored(opts, name) for name in _of_the_minion(opts, MINION_DATA)}
 
 
 def job_opts(opts, data):
@@ -209,8 +216,21 @@ def job_opts(opts, data):
 
     data: what minion_data() told when the job's loaders were made; the job goes on with it after a refresh.
     """
-    data = {name: value for name, value in data.items() if isinstance(_owner(opts, name), WatchedOpts)}
-    return JobOpts.from_parent(_pinned(opts, data) if data else opts, name="job")
+    data = _of_the_minion(opts, data)
+    return JobOpts(_pinned(opts, data) if data else opts)
+
+
+def _of_the_minion(opts, names):
+    """Those of ``names``, a dict, for which the minion's own opts count: no OptsDict on the way there has them."""
+    left = dict(names)
+    while not isinstance(opts, WatchedOpts):
+        local = opts._local
+        if local:
+            left = {name: value for name, value in left.items() if name not in local}
+        opts = opts._parent
+        if opts is None:
+            return {}
+    return left
 
 
 def _pinned(opts, data):
@@ -255,13 +275,6 @@ def _stored(opts, key):
         if node._parent is None:
             return node._base.get(key, _DELETED)
         node = node._parent
-
-
-def _owner(opts, key):
-    """The OptsDict, ``opts`` or one above, that has the value which counts for ``opts``."""
-    while key not in opts._local and opts._parent is not None:
-        opts = opts._parent
-    return opts
 
 
 def _proxy(self, key, value):

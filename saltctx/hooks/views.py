@@ -48,7 +48,8 @@ def view_opts(loader, value):
     """A job's own opts over those of a shared loader or of one of its modules."""
     opts = job_opts(value, loader._minion_data)
     if str(getattr(value, "_name", "")).startswith("module:") and "test" in loader.opts:
-        opts["test"] = _test_of(loader, current_job())[0]["test"] is not False
+        # Nobody else has these opts yet: no lock, and no note of a change.
+        opts._local["test"] = _test_of(loader, current_job())[0]["test"] is not False
     return opts
 
 
