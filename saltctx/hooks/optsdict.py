@@ -34,6 +34,7 @@ class WatchedOpts(OptsDict):
         with self._lock:
             before = _stored(self, key)
             super().__setitem__(key, value)
+            self.handed = None
             # The same object may have been changed in place: nobody can tell any more.
             if before is value and isinstance(value, (dict, list, set)) or not _equal(before, value):
                 self._changed(key)
