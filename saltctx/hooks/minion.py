@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import contextvars
 import functools
 import logging
 import os
@@ -36,8 +35,9 @@ MODULE_DIR_TYPES = (
 )
 
 
-# (MinionJobs, Job) of a job that has not asked for its loaders yet. No set of the minion's, which all jobs would lock.
-_begun = contextvars.ContextVar("saltctx_begun", default=None)
+# Key of the MinionJobs in the views of a job that has not asked for its loaders yet. In a set of the minion's, all jobs
+# would lock it.
+_BEGUN = "begun"
 
 
 class MinionJobs:
@@ -61,12 +61,12 @@ class MinionJobs:
         """Run one job: enter it, let Salt's own code do the work, leave it whatever happens."""
         fun = data["fun"]
         job = Job(str(data["jid"]), fun if isinstance(fun, str) else ",".join(fun), self.minion_id)
-        token = _begun.set((self, job))
+        job.views[_BEGUN] = self
         try:
+            known = getattr(opts, "handed", None)
             # Salt writes the minion's own returners into the load, which is not the job's alone.
-            return job.run(thread_return, cls, minion, self._handed(opts), dict(data))
+            return job.run(thread_return, cls, minion, self._handed(opts) if known is None else known, dict(data))
         finally:
-            _begun.reset(token)
             if job.uses:
                 self._settle(job)
 
@@ -308,9 +308,8 @@ def install():
             if jobs is None or initial_load or context is not None:
                 return original(self, initial_load=initial_load, context=context)
             job = current_job()
-            begun = _begun.get()
-            if begun is not None and begun[0] is jobs and begun[1] is job:
-                _begun.set(None)
+            # Of the threads that a job started, one takes it out.
+            if job is not None and job.views.get(_BEGUN) is jobs and job.views.pop(_BEGUN, None) is jobs:
                 if jobs.freshness == "always" or not jobs.generations.adopt():
                     jobs.load(self, original)
                 return None
