@@ -326,5 +326,5 @@ def test_event_loops_while_others_are_collected(sides):
     """A state run opens one for its pillar; where the collector took another's within the copy of a dict, it failed."""
     found = sides.run(make_loops)
     assert found["saltctx"] == []
-    if sys.version_info < (3, 12):
+    if sys.version_info[:2] == (3, 11):
         assert "during iteration" in str(found["stock"])
