@@ -357,6 +357,7 @@ def test_threads_ask_side_by_side(core, threads, old):
         number = 0
         while len(done) < 2:
             number += 1
+            time.sleep(0.001)  # or each of their looks waits for the interpreter to switch threads
         assert number > 0
 
     threads(ask, ask, count)
