@@ -58,14 +58,11 @@ class JobUse:
         """Let each key be looked into again: what is loaded, or what may be, is not what it was."""
         self._misses, self._settled = {}, {}
 
-    def _settle_key(self, key, settled):
-        """Note in ``settled``, the dict of before ``key`` was looked up, that each job has the same answer."""
-        module = key.partition(".")[0]
-        modules = [known for known in list(self._modules.values()) if known.may_be(module)]
-        if all(known.is_settled for known in modules) and not any(
+    def _is_settled_miss(self, module):
+        """Whether nothing that may stand for ``module`` can have another answer for another job."""
+        return all(known.is_settled for known in list(self._modules.values()) if known.may_be(module)) and not any(
             refusal.may_be(module) for refusal in list(self._refused.values())
-        ):
-            settled[key] = any(known.watched for known in modules)
+        )
 
     def _first_use(self, key):
         """What a rebuild gave a job for free, for the one module it is about to use."""
@@ -82,8 +79,8 @@ class JobUse:
             if known.loaded_by() is not job and self._has_better(module, job):
                 self.unload(known)
             if key in own or key in self._dict:
-                if own is _SHARED:
-                    self._settle_key(key, settled)
+                if own is _SHARED and known.is_settled and not self._refusals_of(module):
+                    settled[key] = bool(known.watched)
                 return own.get(key)
         if key in self._dict:
             return None
@@ -97,15 +94,17 @@ class JobUse:
         known = known_of(self, key)
         return None if known is None else self._use(known, job).get(key)
 
+    def _refusals_of(self, module):
+        """The Refusals of files that say themselves that they answer to the module name ``module``: a list."""
+        return [refusal for refusal in list(self._refused.values()) if refusal.is_of(module)] if self._refused else []
+
     def _has_better(self, module, job):
         """Whether a file that Salt would rather load for ``module``, and that said no to another job, says yes now."""
-        if not self._refused:
+        refusals = self._refusals_of(module)
+        if not refusals:
             return False
         _, used = job.uses.setdefault(id(self), (self, {}))
-        refusals = [
-            refusal for refusal in list(self._refused.values())
-            if refusal.by() is not job and refusal.is_of(module) and refusal not in used
-        ]
+        refusals = [refusal for refusal in refusals if refusal.by() is not job and refusal not in used]
         used.update(dict.fromkeys(refusals, _SHARED))
         return any(refusal.says_yes(self) for refusal in refusals)
 

@@ -134,7 +134,8 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
                 return self._dict[key]
             if len(misses) < MISSES:
                 misses[key] = files
-                self._settle_key(key, settled)
+                if self._is_settled_miss(key.partition(".")[0]):
+                    settled[key] = False
         log.debug("Could not LazyLoad %s: %s", key, self.missing_fun_string(key))
         raise KeyError(key)
 

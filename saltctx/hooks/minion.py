@@ -20,7 +20,7 @@ from . import process as process_hook
 from .asked import asked_of, is_master, left_to_salt, said
 from .loader import STOCK, making_for, making_stock
 from .modulestate import settle
-from .optsdict import handed, watch
+from .optsdict import hand, watch
 
 log = logging.getLogger(__name__)
 
@@ -65,16 +65,16 @@ class MinionJobs:
         try:
             known = getattr(opts, "handed", None)
             # Salt writes the minion's own returners into the load, which is not the job's alone.
-            return job.run(thread_return, cls, minion, self._handed(opts) if known is None else known, dict(data))
+            return job.run(thread_return, cls, minion, self._hand(opts) if known is None else known, dict(data))
         finally:
             if job.uses:
                 self._settle(job)
 
-    def _handed(self, opts):
+    def _hand(self, opts):
         try:
-            return handed(opts)
+            return hand(opts)
         except Exception:
-            if self.report.once("handed"):
+            if self.report.once("hand"):
                 log.exception("saltctx could not copy the minion's opts (this is logged once)")
             return opts
 
@@ -90,14 +90,14 @@ class MinionJobs:
         asked = self._asked_with
         return asked is not None and asked[0] is opts and asked[1] == opts.changes
 
-    def follow(self, opts, changes, freshness):
+    def follow(self, asked, opts, changes):
         """Take what the config says; it counts for this job, what is watched from the next rebuild."""
         self.enabled = True
         # A block may be changed in place, which nobody would notice.
-        self._asked_with = (opts, changes) if changes is not None and opts.get("saltctx") is True else None
-        if freshness != self.freshness:
-            self.freshness = freshness
-            self.generations.stamps = FileWatch if freshness == "watch" else FileStamps
+        self._asked_with = (opts, changes) if changes is not None and asked is options.ON else None
+        if asked.freshness != self.freshness:
+            self.freshness = asked.freshness
+            self.generations.stamps = FileWatch if asked.freshness == "watch" else FileStamps
 
     def leave(self):
         """The config does not ask for saltctx any more: Salt's own code runs the jobs."""
@@ -250,7 +250,7 @@ def active_jobs(minion, opts, activate):
         return None
     jobs = jobs or _first_job(minion)
     if jobs is not None:
-        jobs.follow(opts, changes, asked.freshness)
+        jobs.follow(asked, opts, changes)
     return jobs
 
 

@@ -24,8 +24,11 @@ class WatchedOpts(OptsDict):
     last_changed = None
     handed = None
 
-    def _changed(self, key):
+    def _written(self):
         self.handed = None
+
+    def _changed(self, key):
+        self._written()
         if key != "resources":
             self.changes += 1
             self.last_changed = key
@@ -34,7 +37,8 @@ class WatchedOpts(OptsDict):
         with self._lock:
             before = _stored(self, key)
             super().__setitem__(key, value)
-            self.handed = None
+            # An equal value is another object, which may change.
+            self._written()
             # The same object may have been changed in place: nobody can tell any more.
             if before is value and isinstance(value, (dict, list, set)) or not _equal(before, value):
                 self._changed(key)
@@ -69,20 +73,15 @@ class HandedOpts(WatchedOpts):
 
     __iter__ = dict.__iter__
 
-    def _changed(self, key):
-        super()._changed(key)
+    def _written(self):
+        super()._written()
         self.__class__ = WatchedOpts
 
 
-def handed(opts):
-    """``opts`` as a job is handed them: the HandedOpts of a minion's, anything else as it is. Safe in any thread."""
+def hand(opts):
+    """``opts`` as a job is handed them: a HandedOpts of a minion's, anything else as it is. Safe in any thread."""
     if type(opts) is not WatchedOpts:
         return opts
-    now = opts.handed
-    return _hand(opts) if now is None else now
-
-
-def _hand(opts):
     with opts._lock:
         now = HandedOpts.__new__(HandedOpts)
         now.__dict__ = vars(opts)

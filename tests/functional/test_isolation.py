@@ -909,6 +909,9 @@ EXECUTOR = """
             isinstance(opts, dict), opts["id"], whole["id"], sorted(whole) == sorted(opts) == sorted(opts.keys()),
             len(whole) == len(opts), whole.get("new"), opts.get("new"), whole["file_roots"]["base"][1:],
         ]
+        opts["held"] = held = list(opts.get("held", ()))  # equal to what is there, and another object
+        held.append(len(held))
+        seen.append(list({**opts}["held"]))
         opts["new"] = opts.get("new", 0) + 1
         opts["file_roots"]["base"].append(str(opts["new"]))
         again = {**opts}

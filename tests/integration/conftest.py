@@ -1,6 +1,7 @@
 """A real master and a real threaded minion, one pair for the whole session."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -20,17 +21,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT))
 
 
-@pytest.fixture(scope="session")
-def salt() -> Iterator[RealSalt]:
-    """A minion with `saltctx: true`."""
+@contextmanager
+def _running(rig: RealSalt) -> Iterator[None]:
     with ended_by_sigterm():
-        rig = RealSalt(saltctx=True)
         processes: list[psutil.Process] = []
         try:
             rig.start()
-            yield rig
+            yield
             processes = [process for daemon in (rig.master, rig.minion) for process in daemon.processes()]
         finally:
             rig.stop()
         assert not [process for process in processes if process.is_running()]
         assert not rig.root.exists()
+
+
+@pytest.fixture(scope="session")
+def running() -> Callable[[RealSalt], AbstractContextManager[None]]:
+    """`with running(rig):` its daemons are up; afterwards nothing of it is left."""
+    return _running
+
+
+@pytest.fixture(scope="session")
+def salt(running: Callable[[RealSalt], AbstractContextManager[None]]) -> Iterator[RealSalt]:
+    """A minion with `saltctx: true`."""
+    rig = RealSalt(saltctx=True)
+    with running(rig):
+        yield rig

@@ -1,9 +1,9 @@
 """A real master with `saltctx: true` of its own: the pillars that its workers compile, as minions see them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import psutil
 import pytest
 from realsalt import Call, RealSalt
 
@@ -46,18 +46,12 @@ class Rig(RealSalt):
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[Rig]:
+def rig(running: Callable[[RealSalt], AbstractContextManager[None]]) -> Iterator[Rig]:
     rig = Rig()
-    processes: list[psutil.Process] = []
-    try:
-        rig.start()
+    with running(rig):
         rig.write_pillar(1)
         rig.write_ext_pillar(1)
         yield rig
-        processes = [process for daemon in (rig.master, rig.minion) for process in daemon.processes()]
-    finally:
-        rig.stop()
-    assert not [process for process in processes if process.is_running()]
 
 
 def master_log(rig: Rig) -> str:
