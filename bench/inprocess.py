@@ -113,11 +113,12 @@ def realistic(sides: dict[str, Side], options: argparse.Namespace, outcome: repo
 def concurrent(sides: dict[str, Side], options: argparse.Namespace, outcome: report.Report) -> None:
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
     reloads: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
-    for _ in range(4):
+    batches, jobs = 4, 400 // options.share
+    for _ in range(batches):
         for name, side in sides.items():
-            runs[name].append(side.ask("concurrent", 400 // options.share, 16))
-            reloads[name].append(side.ask("concurrent", 400 // options.share, 16, reload_every=0.05))
-    for title, found in (("1,600 jobs, 16 threads", runs), ("the same, reload every 50 ms", reloads)):
+            runs[name].append(side.ask("concurrent", jobs, 16))
+            reloads[name].append(side.ask("concurrent", jobs, 16, reload_every=0.05))
+    for title, found in ((f"{batches * jobs:,} jobs, 16 threads", runs), ("the same, reload every 50 ms", reloads)):
         for what in ("wrong", "lost"):
             sums = {name: sum(run[what] for run in found[name]) for name in SIDES}
             outcome.add(f"{title}: {what}", sums["stock"], sums["saltctx"], "jobs", "zero", "saltctx <= 0")
@@ -179,11 +180,11 @@ def freshness(stat: Side, watch: Side, options: argparse.Namespace, outcome: rep
 
 
 def growth(side: Side, options: argparse.Namespace, outcome: report.Report) -> None:
-    left = side.ask("growth", 1_000 // options.share, 9_000 // options.share)
-    outcome.add("10,000 jobs: RSS after the first 1,000", None, left["rss_kib"], "KiB", target="saltctx <= 1024")
-    outcome.add("10,000 jobs: more descriptors", None, left["fds"], "", "zero", "saltctx <= 0")
-    outcome.add("10,000 jobs: more threads", None, left["threads"], "", "zero", "saltctx <= 0")
-    outcome.add("10,000 jobs: Jobs alive", None, left["jobs"], "", "zero", "saltctx <= 0")
+    first, more = 1_000 // options.share, 9_000 // options.share
+    left, title = side.ask("growth", first, more), f"{first + more:,} jobs"
+    outcome.add(f"{title}: RSS after the first {first:,}", None, left["rss_kib"], "KiB", target="saltctx <= 1024")
+    for what, found in (("more descriptors", "fds"), ("more threads", "threads"), ("Jobs alive", "jobs")):
+        outcome.add(f"{title}: {what}", None, left[found], "", "zero", "saltctx <= 0")
 
 
 if __name__ == "__main__":
