@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 
 import pytest
 
@@ -202,6 +203,7 @@ def test_written_from_another_thread(make):
             child._parent._local = {"a": number}
             root._local["b"] = number
             root._local.pop("b", None)
+            time.sleep(0.0001)  # or each read waits for its turn at the dict's own lock, without the GIL
 
     writer = threading.Thread(target=write)
     writer.start()

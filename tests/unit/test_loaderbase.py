@@ -536,7 +536,6 @@ def test_a_named_context_of_the_host_is_not_handed_out(core, host):
     assert type(loader["other"]()) is object
 
 
-@one_host
 def test_the_last_bind_counts(host, make_host):
     loader = host.Loader({"k": ping})
     other = make_host()

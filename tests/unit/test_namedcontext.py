@@ -44,7 +44,6 @@ def test_the_loader_itself(host):
     assert host.in_loader(loader, dunder.value) == {}
 
 
-@one_host
 def test_a_name_that_is_not_packed(host, make_host):
     dunder = host.dunder("__nothing__", {"k": 1})
     loader = host.Loader(pack={})
@@ -60,7 +59,6 @@ def test_a_none_that_is_packed(host):
     assert host.in_loader(host.Loader(pack={"__x__": None}), host.dunder("__x__", 1).value) is None
 
 
-@one_host
 def test_variables_of_the_host(make_host):
     variable, empty = contextvars.ContextVar("resource", default={"id": 1}), contextvars.ContextVar("empty")
     host = make_host(variables={"__resource__": variable, "__empty__": empty})
@@ -147,7 +145,6 @@ def test_no_view_without_a_job_or_a_shared_loader(core, viewing):
     assert viewing.made == []
 
 
-@one_host
 def test_errors_of_a_view_get_through(core, make_host):
     def view(loader, value):
         raise ValueError("no view")
@@ -164,7 +161,6 @@ def test_errors_of_a_view_get_through(core, make_host):
         job.run(loader.run, dunder.value)
 
 
-@one_host
 def test_a_view_that_asks_for_itself(core, make_host):
     host = make_host(views={"__opts__": lambda loader, value: dunder.value()})
     dunder = host.dunder("__opts__")
