@@ -73,7 +73,7 @@ class JobUse:
             return None
         job = current_job()
         module = key.partition(".")[0]
-        known = known_of(self, key)
+        known = known_of(self, key) or self._known_once_loaded(key)
         if known is not None:
             own = self._use(known, job)
             if known.loaded_by() is not job and self._has_better(module, job):
@@ -93,6 +93,17 @@ class JobUse:
         # It may be another job that has loaded it while this one waited.
         known = known_of(self, key)
         return None if known is None else self._use(known, job).get(key)
+
+    def _known_once_loaded(self, key):
+        """The LoadedModule of a function that is there, but not yet known: waits for the job that is loading it."""
+        try:
+            is_loaded = self._is_loaded_name(self._dict[key])
+        except KeyError:
+            return None
+        if not is_loaded:
+            return None
+        with self._lock:
+            return known_of(self, key)
 
     def _refusals_of(self, module):
         """The Refusals of files that say themselves that they answer to the module name ``module``: a list."""

@@ -4,12 +4,14 @@ import functools
 import importlib
 import os
 import sys
+import types
 
 from salt.loader.context import NamedLoaderContext
 from salt.loader.lazy import SALT_BASE_PATH
 from salt.utils.optsdict import safe_opts_copy
 
 from ..core import JobContext, loading
+from ..forksafe import ForkSafeLock
 from . import context, helpers, installation, names, source
 from .modulestate import LoadedModule, Refusal, afresh, forget_frames, reusable
 from .optsdict import are_the_same
@@ -17,6 +19,7 @@ from .optsdict import are_the_same
 _SALT = str(SALT_BASE_PATH)
 
 _loading = context.loading
+_looks = {}
 
 
 class _Loading:
@@ -27,21 +30,40 @@ class _Loading:
     were like before either was read; stamp None where that cannot be told. known: the LoadedModule that
     is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
     wrote_context: it wrote to the base layer of ``__context__``, or another load at the same time did.
-    is_whole: bool, the file was executed to its end.
+    is_whole: bool, the file was executed to its end. is_executed: bool, that is done in a module object which is there
+    before. look: the lock that is held from when one is put into sys.modules until Salt has found it, and not while the
+    module's own code runs, which may wait for other loads.
     """
 
-    __slots__ = ("is_custom", "stamp", "imports", "known", "module", "answer", "wrote_context", "is_whole")
+    __slots__ = (
+        "is_custom", "stamp", "imports", "known", "module", "answer", "wrote_context", "is_whole",
+        "is_executed", "look",
+    )
 
-    def __init__(self, path, suffix):
+    def __init__(self, namespace, path, suffix):
         self.is_custom = not path.startswith(_SALT)
         self.imports = installation.revision(), helpers.forget_changed() if self.is_custom else 0
         self.stamp = source.stamp(path) if suffix == ".py" else None
         self.known = self.module = self.answer = None
         self.wrote_context = self.is_whole = False
+        self.is_executed = _is_executed(path, suffix)
+        self.look = _look(namespace) if self.is_executed else ForkSafeLock()
 
 
 class _OtherModule(BaseException):
     """Salt is about to use a module object that is another load's; nothing of Salt's catches it."""
+
+
+def _look(namespace):
+    """The lock of all loads of a module."""
+    if namespace not in _looks:
+        _looks.setdefault(namespace, ForkSafeLock())
+    return _looks[namespace]
+
+
+def _is_executed(path, suffix):
+    """Whether the file is code, not an extension module or an archive."""
+    return suffix in (".py", ".pyc") or suffix == "" and os.path.isfile(os.path.join(path, "__init__.py"))
 
 
 def _without_load(func, args, kwargs):
@@ -84,7 +106,7 @@ class ModuleLoading:
         if self._files is not None:
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = self._namespace(name, path)
-        load = _Loading(path, suffix)
+        load = _Loading(namespace, path, suffix)
         expected = names.of_loader(self).expect(path) if suffix == ".py" and not load.is_custom else None
         self._drop_import_caches(load.imports[0])
         if self._apart is not None:
@@ -92,19 +114,16 @@ class ModuleLoading:
         elif load.stamp is not None:
             load.known = reusable.find(namespace, path, load.stamp, load.imports)
         while True:
-            if load.known is not None:
-                sys.modules[namespace] = load.module = load.known.module
-                # Its __init__ and __virtual__ read it, too.
-                self._own_opts(load)
-            else:
-                # Salt executes the file again in the module object that other loaders and running jobs use.
-                sys.modules.pop(namespace, None)
             try:
+                load.look.acquire()
+                self._put_module(namespace, load)
                 loaded = self._load_and_note_helpers(name, path, load)
                 break
             except _OtherModule:
-                # Another thread loaded the same file between this and Salt's own look into sys.modules.
-                load.module = None
+                # Another load of the same file ended between this and Salt's own look into sys.modules.
+                continue
+            finally:
+                load.look._is_owned() and load.look.release()
         forget_frames(name, self.tag)
         if expected is not None and load.is_whole:
             names.of_loader(self).note(path, expected, name, load.module)
@@ -118,6 +137,18 @@ class ModuleLoading:
         elif load.module is not None:
             self._keep(name, path, load)
         return loaded
+
+    def _put_module(self, namespace, load):
+        """Into sys.modules what Salt is to use: it would execute the file in what running jobs use."""
+        if load.known is not None:
+            sys.modules[namespace] = load.module = load.known.module
+            # Its __init__ and __virtual__ read it, too.
+            self._own_opts(load)
+        elif load.is_executed:
+            # Another in its place, not none: Salt asks whether there is one, and then for it.
+            sys.modules[namespace] = load.module = types.ModuleType(namespace)
+        else:
+            sys.modules.pop(namespace, None)
 
     def _keep(self, name, path, load):
         known = LoadedModule(name, load, self._dict, self.tag)
@@ -185,7 +216,7 @@ class ModuleLoading:
         """A module's ``__opts__`` follows the running loader and job, with what the module laid down itself."""
         module = load.module
         opts = module.__dict__.get("__opts__")
-        if isinstance(opts, context.Dunder) and opts.owner is not None:
+        if isinstance(opts, context.ModuleOpts) and opts.owner is not None:
             # Salt leaves a named context alone: what it would have made for this loader is made here.
             own = safe_opts_copy(self.opts, name=f"module:{load.known.name}" if load.known else "module:")
             if module.__orig_opts__:
@@ -193,7 +224,7 @@ class ModuleLoading:
             self.module_opts[opts.owner] = opts.default = own
         elif opts is not None and not isinstance(opts, NamedLoaderContext):
             self.module_opts[module.__name__] = opts
-            module.__opts__ = context.Dunder("__opts__", module.__salt_loader__, opts)
+            module.__opts__ = context.ModuleOpts("__opts__", module.__salt_loader__, opts)
             module.__opts__.owner = module.__name__
 
     def run(self, _func_or_method, /, *args, **kwargs):
@@ -202,14 +233,14 @@ class ModuleLoading:
             return super().run(_func_or_method, *args, **kwargs)
         name = getattr(_func_or_method, "__name__", "")
         if name == "exec_module":
+            load.look._is_owned() and load.look.release()
+            if load.module is None:
+                load.module = args[0]
+            elif args[0] is not load.module:
+                raise _OtherModule
             if load.known is not None:
-                if args[0] is not load.known.module:
-                    raise _OtherModule
                 load.is_whole = True
                 return None
-            if "__builtins__" in vars(args[0]):
-                raise _OtherModule
-            load.module = args[0]
             _func_or_method = source.trustworthy(_func_or_method.__self__).exec_module
         result = super().run(_without_load, _func_or_method, args, kwargs)
         if name == "__virtual__":

@@ -1,6 +1,8 @@
 """What a job does to its opts, pillar, grains and module globals stays with it, and so does what a run is told."""
 
 import asyncio
+import collections
+import sys
 import threading
 import time
 
@@ -406,8 +408,32 @@ def test_module_globals_side_by_side(sides):
 
 
 def loads_at_once(minion):
-    """Instances of a module that jobs load at once, with a while between each look of the loader into sys.modules."""
-    import importlib.util
+    """
+    Instances of a module that jobs load at once.
+
+    With a while around each look of the loader into sys.modules, and before it notes what it has loaded.
+    """
+    import salt.loader.lazy
+
+    import saltctx.hooks.load
+
+    class SlowModules(collections.UserDict):
+        data = sys.modules
+
+        def __init__(self):
+            pass
+
+        def __contains__(self, name):
+            time.sleep(0.002)
+            found = super().__contains__(name)
+            time.sleep(0.002)
+            return found
+
+    class SlowSys:
+        modules = SlowModules()
+
+        def __getattr__(self, name):
+            return getattr(sys, name)
 
     minion.module("keeps", """
         import time
@@ -428,14 +454,13 @@ def loads_at_once(minion):
     minion.start()
     minion.value("keeps.go", 0)
     minion.value("steady.go")
-    spec_from_file_location = importlib.util.spec_from_file_location
 
-    def slow(*args, **kwargs):
-        spec = spec_from_file_location(*args, **kwargs)
+    def slow_note(name, tag):
+        forget_frames(name, tag)
         time.sleep(0.004)
-        return spec
 
-    importlib.util.spec_from_file_location = slow
+    forget_frames = saltctx.hooks.load.forget_frames
+    salt.loader.lazy.sys, saltctx.hooks.load.forget_frames = SlowSys(), slow_note
     wrong = []
     for round_ in range(3):
         loads = [
