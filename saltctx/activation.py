@@ -103,6 +103,7 @@ def activate(wanted=None):
             source,
             state,
             threads,
+            yamldumper,
         )
 
         context.install()
@@ -122,4 +123,5 @@ def activate(wanted=None):
         source.install()
         state.install()
         threads.install()
+        yamldumper.install()
         _active = True

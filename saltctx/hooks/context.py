@@ -1,6 +1,7 @@
 """``salt.loader.context``: the dunders of a module, resolved in C through the running loader and job."""
 
 import contextvars
+import copy
 
 from salt.exceptions import LoaderError
 from salt.loader.context import LoaderContext, NamedLoaderContext
@@ -26,6 +27,37 @@ class Dunder(NamedContext, NamedLoaderContext):
 
     def with_default(self, default):
         return type(self)(self.name, self.loader_context, default)
+
+
+class ModuleOpts(Dunder):
+    """The ``__opts__`` of a module, where Salt has a dict: it passes for one, and what is copied is what it has now."""
+
+    __class__ = property(lambda self: dict)
+
+    def __copy__(self):
+        return copy.copy(self.value())
+
+    def __deepcopy__(self, memo):
+        return copy.deepcopy(self.value(), memo)
+
+    def __reduce_ex__(self, protocol):
+        return self.value().__reduce_ex__(protocol)
+
+    def __reversed__(self):
+        return reversed(list(self))
+
+    def __or__(self, other):
+        return {**self, **other} if isinstance(other, dict) else NotImplemented
+
+    def __ror__(self, other):
+        return {**other, **self} if isinstance(other, dict) else NotImplemented
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    def __repr__(self):
+        return repr(self.value())
 
 
 def no_value(name):

@@ -24,6 +24,9 @@ class WatchedOpts(OptsDict):
     last_changed = None
     handed = None
 
+    # What is made of it, by copy.copy() too, is no minion's.
+    from_parent, from_dict, fromkeys = OptsDict.from_parent, OptsDict.from_dict, OptsDict.fromkeys
+
     def _written(self):
         self.handed = None
 
@@ -185,6 +188,8 @@ class JobList(ListProxy):
 
 class JobOpts(OptsDict):
     """An OptsDict for one job: it reads through to its parent, what the job writes, at any depth, stays in it."""
+
+    from_parent, from_dict, fromkeys = OptsDict.from_parent, OptsDict.from_dict, OptsDict.fromkeys
 
     def __init__(self, parent, name="job"):
         # What OptsDict makes of a parent, which it looks through for that: each job makes one.

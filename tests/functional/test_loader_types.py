@@ -462,11 +462,22 @@ OPTS_USES = {
     "copy.copy": "copy.copy(__opts__)['id']",
     "copy.deepcopy": "copy.deepcopy(__opts__)['id']",
     "deepcopy is apart": "changed(copy.deepcopy(__opts__))",
+    "deepcopies are apart": "changed_twice()",
+    "copies are": "[type(each(__opts__)).__name__ for each in (copy.copy, copy.deepcopy, piped)]",
     ".copy()": "__opts__.copy()['id']",
     "safe_opts_copy": "salt.utils.optsdict.safe_opts_copy(__opts__)['id']",
     "safe_opts_copy is apart": "changed(salt.utils.optsdict.safe_opts_copy(__opts__))",
     "json": "json.loads(json.dumps(dict(__opts__), default=str))['id']",
     "pickle": "pickle.loads(pickle.dumps(dict(__opts__)))['id']",
+    "pickle as it is": "piped(__opts__)['id']",
+    "yaml": "yamled(__opts__)['id']",
+    "yaml of a part": "[yamled(__opts__['tree']), yamled(__opts__['list']), yamled({'a': __opts__['tree']})]",
+    "yaml of config.get": "yamled(__salt__['config.get']('tree'))",
+    "yaml of a value": "yamled(__opts__.get('tree')['deep'])",
+    "PyYAML": "yaml.safe_load(yaml.safe_dump(__opts__['tree']))",
+    "dict": "isinstance(__opts__, dict)",
+    "or": "[(__opts__ | {'own': 1})['own'], ({'own': 1} | __opts__)['own'], ored()]",
+    "reversed": "isinstance(list(reversed(__opts__)), list)",
     "keys": "'id' in list(__opts__.keys())",
     "items": "dict(__opts__.items())['id']",
     "values": "len(list(__opts__.values())) == len(__opts__)",
@@ -492,11 +503,24 @@ OPTS_USES = {
 def uses_of_opts(minion):
     body = """
 import collections.abc, copy, json, pickle
-import salt.fileclient, salt.loader, salt.utils.data, salt.utils.dictupdate, salt.utils.optsdict
+import yaml
+import salt.fileclient, salt.loader, salt.utils.data, salt.utils.dictupdate, salt.utils.optsdict, salt.utils.yaml
 def _changed(opts):
     opts["id"] = "changed"
     opts["tree"]["deep"]["a"] = "changed"
     return [__opts__["id"], __opts__["tree"]["deep"]["a"]]
+def _changed_twice():
+    opts = copy.deepcopy(__opts__)
+    opts["id"] = "changed"
+    return [copy.deepcopy(__opts__)["id"], opts["id"]]
+def _piped(opts):
+    return pickle.loads(pickle.dumps(opts))
+def _yamled(value):
+    return salt.utils.yaml.safe_load(salt.utils.yaml.safe_dump(value))
+def _ored():
+    opts = __opts__
+    opts |= {"own": 1}
+    return opts["id"]
 def _updated(target):
     target.update(__opts__)
     return target["id"]
@@ -505,12 +529,13 @@ def _nested():
     return [__opts__["tree"]["deep"]["b"], __opts__.get("tree")["deep"]["b"], sorted(__opts__["tree"]["deep"])]
 def _takes(opts):
     return opts["id"]
-changed, updated, nested, takes = _changed, _updated, _nested, _takes
+changed, changed_twice, piped, yamled, ored = _changed, _changed_twice, _piped, _yamled, _ored
+updated, nested, takes = _updated, _nested, _takes
 """
     for number, use in enumerate(OPTS_USES.values()):
         body += f"def use{number}():\n    return {use}\n"
     minion.module("uses", body)
-    minion._config.update(tree={"deep": {"a": 1}}, plain="plain")
+    minion._config.update(tree={"deep": {"a": 1}}, plain="plain", list=[1, {"a": [2]}])
     minion.start()
     return {name: minion.value(f"uses.use{number}") for number, name in enumerate(OPTS_USES)}
 
@@ -520,12 +545,18 @@ def test_uses_of_opts(sides):
     found = sides.both(uses_of_opts)
     for name in (
         "dict()", "stars", "copy.copy", "copy.deepcopy", ".copy()", "safe_opts_copy", "json", "pickle", "items",
-        "update of a dict", "a file client", "grains through opts",
+        "update of a dict", "a file client", "grains through opts", "pickle as it is", "yaml",
     ):
         assert found[name] == "m1", name
     for name in ("deepcopy is apart", "safe_opts_copy is apart"):
         assert found[name] == ["m1", 1], name
-    for name in ("keys", "values", "iteration", "truth", "equal", "mapping", "a loader of its own"):
+    assert found["deepcopies are apart"] == ["m1", "changed"]
+    assert found["copies are"] == ["OptsDict"] * 3
+    assert found["yaml of a part"] == [{"deep": {"a": 1}}, [1, {"a": [2]}], {"a": {"deep": {"a": 1}}}]
+    assert found["yaml of config.get"] == found["PyYAML"] == {"deep": {"a": 1}}
+    assert found["yaml of a value"] == {"a": 1}
+    assert found["or"] == [1, 1, "m1"]
+    for name in ("keys", "values", "iteration", "truth", "equal", "mapping", "a loader of its own", "dict", "reversed"):
         assert found[name] is True, name
     assert found["in"] == [True, False]
     assert found["pop"] == ["plain", False]
