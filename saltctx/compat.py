@@ -34,6 +34,9 @@ SIGNATURES = {
     "salt.utils.optsdict.OptsDict.mutate_key": "self, key, new_value",
     "salt.utils.optsdict.OptsDict.pop": "self, key, args",
     "salt.utils.optsdict.OptsDict.get": "self, key, default",
+    "salt.utils.yamldumper.represent_optsdict": "dumper, data",
+    "salt.utils.yamldumper.represent_dictproxy": "dumper, data",
+    "salt.utils.yamldumper.represent_listproxy": "dumper, data",
     "salt.utils.optsdict.DictProxy.__init__": "self, target, parent_optsdict, key",
     "salt.utils.optsdict.DictProxy._ensure_copied": "self",
     "salt.loader._module_dirs": (

@@ -34,9 +34,6 @@ class ModuleOpts(Dunder):
 
     __class__ = property(lambda self: dict)
 
-    def __copy__(self):
-        return copy.copy(self.value())
-
     def __deepcopy__(self, memo):
         return copy.deepcopy(self.value(), memo)
 

@@ -123,6 +123,7 @@ class ModuleLoading:
                 # Another load of the same file ended between this and Salt's own look into sys.modules.
                 continue
             finally:
+                # In one line: what interrupts a job between two would leave the lock taken.
                 load.look._is_owned() and load.look.release()
         forget_frames(name, self.tag)
         if expected is not None and load.is_whole:

@@ -1,28 +1,15 @@
 """``salt.utils.yamldumper``: PyYAML goes by the exact type, so what stands for Salt's opts is written as Salt's are."""
 
-import salt.utils.yamldumper  # noqa: F401  its dumpers are to be there
+from salt.utils.yamldumper import represent_dictproxy, represent_listproxy, represent_optsdict
 from yaml.representer import SafeRepresenter
 
 from .context import ModuleOpts
 from .optsdict import HandedOpts, JobDict, JobList, JobOpts, WatchedOpts
 
-
-def _represent_opts(dumper, opts):
-    return dumper.represent_dict(opts.to_dict())
-
-
-def _represent_dict(dumper, job_dict):
-    return dumper.represent_dict(dict(job_dict))
-
-
-def _represent_list(dumper, job_list):
-    return dumper.represent_list(list(job_list))
-
-
 _REPRESENTERS = {
-    **dict.fromkeys((HandedOpts, JobOpts, ModuleOpts, WatchedOpts), _represent_opts),
-    JobDict: _represent_dict,
-    JobList: _represent_list,
+    **dict.fromkeys((HandedOpts, JobOpts, ModuleOpts, WatchedOpts), represent_optsdict),
+    JobDict: represent_dictproxy,
+    JobList: represent_listproxy,
 }
 
 
