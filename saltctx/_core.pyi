@@ -89,7 +89,12 @@ class LoaderBase:
 @final
 class LayeredLookup:
     def __new__(
-        cls, kind: str, deleted: Any, wrap: Callable[[Any, Any, Any], Any], layered: type[Any]
+        cls,
+        kind: str,
+        deleted: Any,
+        wrap: Callable[[Any, Any, Any], Any],
+        layered: type[Any],
+        snapshot: type[Any] | None = None,
     ) -> LayeredLookup: ...
     def __call__(self, opts: Any, /, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...

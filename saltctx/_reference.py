@@ -554,15 +554,19 @@ class LayeredLookup:
 
     kind: ``__getitem__``, ``__contains__`` or ``get``. deleted: the value that hides a key. wrap(self, key, value):
     what is handed out for a dict or list that is not the object's own, unless it is a ``layered``, or
-    ``_proxy_cache`` has ``(what, id(value))`` for the key.
+    ``_proxy_cache`` has ``(what, id(value))`` for the key. snapshot: a class of dicts, each of which holds what it
+    would hand out; of exactly such an object what is no dict or list is taken from there, where it is there.
     """
 
-    def __init__(self, kind, deleted, wrap, layered):
+    def __init__(self, kind, deleted, wrap, layered, snapshot=None):
         if kind not in ("__getitem__", "__contains__", "get"):
             raise ValueError(f"no lookup of this kind: {kind}")
         if not isinstance(layered, type):
             raise TypeError("layered must be a class")
+        if not isinstance(snapshot, (type, type(None))):
+            raise TypeError("snapshot must be a class or None")
         self._kind, self._deleted, self._wrap, self._layered = kind, deleted, wrap, layered
+        self._snapshot = snapshot
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
@@ -585,10 +589,18 @@ class LayeredLookup:
                 return self._deleted if value is _MISSING else value, False
             node = parent
 
+    def _held(self, opts, key):
+        """What a snapshot itself holds, but no dict or list; the marker if there is none."""
+        value = dict.get(opts, key, _MISSING) if type(opts) is self._snapshot else _MISSING
+        return _MISSING if isinstance(value, (dict, list)) else value
+
     def _contains(self, opts, key, /):
-        return self._stored(opts, key)[0] is not self._deleted
+        return self._held(opts, key) is not _MISSING or self._stored(opts, key)[0] is not self._deleted
 
     def _getitem(self, opts, key, /):
+        held = self._held(opts, key)
+        if held is not _MISSING:
+            return held
         value, own = self._stored(opts, key)
         if value is self._deleted:
             raise KeyError(key)

@@ -6,6 +6,9 @@
  * nearest to the object counts. All of these are asked for with each call: the host may assign
  * them.
  *
+ * An object of the class `snapshot` holds what it hands out itself, as a dict. What is neither a dict
+ * nor a list is taken from there: three lookups less, and no reference count that threads share.
+ *
  * Where foreign code can run: hash and eq of the key in each dict, attributes of the objects, a
  * `_base` that is no plain dict, wrap() of the host. Nothing is kept over such a call but strong
  * references; the fields of a LayeredLookup are fixed.
@@ -23,6 +26,7 @@ typedef struct {
     PyObject *deleted; /* stands for a key that a layer hides */
     PyObject *wrap;    /* wrap(self, key, value): what is handed out of a dict or list below */
     PyObject *layered; /* the class whose values are handed out as they are */
+    PyObject *snapshot; /* the class whose objects hold what they hand out, or None */
     PyObject *dict;
     LookupKind kind;
 } LookupObject;
@@ -122,6 +126,17 @@ hand_out(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, Py
     return proxy;
 }
 
+/* What the lookup gives for a value that is there; takes the reference. */
+static PyObject *
+answer(LookupObject *self, PyObject *value)
+{
+    if (self->kind == LOOKUP_CONTAINS) {
+        Py_DECREF(value);
+        Py_RETURN_TRUE;
+    }
+    return value;
+}
+
 static PyObject *
 look_up(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, PyObject *otherwise)
 {
@@ -138,6 +153,24 @@ look_up(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, PyO
         return hand_out(state, self, opts, key, value, own);
     }
     return otherwise != NULL ? Py_NewRef(otherwise) : raise_key_error(key);
+}
+
+static int
+is_snapshot(LookupObject *self, PyObject *opts)
+{
+    return (PyObject *)Py_TYPE(opts) == self->snapshot;
+}
+
+/* 1 and what a snapshot itself holds, but no dict or list, which may have to be handed out anew. */
+static int
+snapshot_get(PyObject *opts, PyObject *key, PyObject **value)
+{
+    int found = PyDict_GetItemRef(opts, key, value);
+    if (found > 0 && (PyDict_Check(*value) || PyList_Check(*value))) {
+        Py_CLEAR(*value);
+        return 0;
+    }
+    return found;
 }
 
 /* ---- a call ---- */
@@ -213,7 +246,7 @@ lookup_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
         if (get_arguments(state, args, count, kwnames, &key, &otherwise) < 0) {
             return NULL;
         }
-        int overridden = is_overridden(state, op, args[0]);
+        int overridden = is_snapshot(self, args[0]) ? 0 : is_overridden(state, op, args[0]);
         if (overridden != 0) {
             return overridden < 0 ? NULL : get_by_item(args[0], key, otherwise);
         }
@@ -224,6 +257,13 @@ lookup_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     else {
         key = args[1];
     }
+    if (is_snapshot(self, args[0])) {
+        PyObject *value;
+        int found = snapshot_get(args[0], key, &value);
+        if (found != 0) {
+            return found < 0 ? NULL : answer(self, value);
+        }
+    }
     return look_up(state, self, args[0], key, otherwise);
 }
 
@@ -232,11 +272,11 @@ lookup_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
 static PyObject *
 lookup_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"kind", "deleted", "wrap", "layered", NULL};
+    static char *names[] = {"kind", "deleted", "wrap", "layered", "snapshot", NULL};
     const char *kind;
-    PyObject *deleted, *wrap, *layered;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO!:LayeredLookup", names, &kind, &deleted,
-                                     &wrap, &PyType_Type, &layered)) {
+    PyObject *deleted, *wrap, *layered, *snapshot = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO!|O:LayeredLookup", names, &kind,
+                                     &deleted, &wrap, &PyType_Type, &layered, &snapshot)) {
         return NULL;
     }
     int number = 0;
@@ -246,6 +286,10 @@ lookup_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (number > LOOKUP_GET) {
         return PyErr_Format(PyExc_ValueError, "no lookup of this kind: %s", kind);
     }
+    if (snapshot != Py_None && !PyType_Check(snapshot)) {
+        return PyErr_Format(PyExc_TypeError, "snapshot must be a class or None, not %.200s",
+                            Py_TYPE(snapshot)->tp_name);
+    }
     LookupObject *self = AS_LOOKUP(type->tp_alloc(type, 0));
     if (self != NULL) {
         self->vectorcall = lookup_vectorcall;
@@ -253,6 +297,7 @@ lookup_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->deleted = Py_NewRef(deleted);
         self->wrap = Py_NewRef(wrap);
         self->layered = Py_NewRef(layered);
+        self->snapshot = Py_NewRef(snapshot);
     }
     return (PyObject *)self;
 }
@@ -271,6 +316,7 @@ lookup_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->deleted);
     Py_VISIT(self->wrap);
     Py_VISIT(self->layered);
+    Py_VISIT(self->snapshot);
     Py_VISIT(self->dict);
     return 0;
 }
@@ -292,18 +338,21 @@ lookup_dealloc(PyObject *op)
     Py_CLEAR(self->deleted);
     Py_CLEAR(self->wrap);
     Py_CLEAR(self->layered);
+    Py_CLEAR(self->snapshot);
     Py_CLEAR(self->dict);
     type->tp_free(op);
     Py_DECREF(type);
 }
 
 PyDoc_STRVAR(lookup_doc,
-    "LayeredLookup(kind, deleted, wrap, layered)\n--\n\n"
+    "LayeredLookup(kind, deleted, wrap, layered, snapshot=None)\n--\n\n"
     "A method of a class of dicts that lie over each other: ``_local`` and, below, that of\n"
     "``_parent``, and so on; ``_base`` of the last. The nearest value counts.\n\n"
     "kind: ``__getitem__``, ``__contains__`` or ``get``. deleted: the value that hides a key.\n"
     "wrap(self, key, value): what is handed out for a dict or list that is not the object's own,\n"
     "unless it is a ``layered``, or ``_proxy_cache`` has ``(what, id(value))`` for the key.\n"
+    "snapshot: a class of dicts, each of which holds what it would hand out; of exactly such an\n"
+    "object what is no dict or list is taken from there, where it is there.\n"
     "May be called from any thread, from several at once; takes no lock. Source: src/layers.c");
 
 static PyMemberDef lookup_members[] = {

@@ -381,17 +381,19 @@ merge_lock_held(FileStampsObject *self, Entry *entry, int replace, int *young, P
     return status;
 }
 
-/* Copies of the entries for as long as `room` lasts, with references of their own. */
-static Py_ssize_t
-copy_lock_held(FileStampsObject *self, Entry *copies, Py_ssize_t room)
+/*
+ * Copies of all entries, NULL without an exception if memory is out. What they refer to is borrowed:
+ * an entry is never removed, and keeps its path, while the object is alive. Jobs of all threads ask
+ * for the same paths, and would fight over two reference counts of each.
+ */
+static Entry *
+copy_lock_held(FileStampsObject *self)
 {
-    Py_ssize_t count = self->count < room ? self->count : room;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        copies[i] = self->entries[i];
-        Py_INCREF(copies[i].path);
-        Py_XINCREF(copies[i].encoded);
+    Entry *copies = PyMem_RawMalloc((size_t)(self->count + 1) * sizeof(Entry));
+    if (copies != NULL && self->count > 0) {
+        memcpy(copies, self->entries, (size_t)self->count * sizeof(Entry));
     }
-    return count;
+    return copies;
 }
 
 /* ---- methods ---- */
@@ -474,29 +476,19 @@ stamps_path(PyObject *self, Py_ssize_t place)
     return path;
 }
 
-/* An array of copies of all entries: NULL with MemoryError, or freed with copies_free(). */
+/*
+ * An array of copies of all entries, to be freed with PyMem_RawFree() while the caller still holds
+ * the object. NULL with MemoryError.
+ */
 static Entry *
 copies_make(PyObject *self, Py_ssize_t *count)
 {
-    Py_ssize_t room;
-    LOCKED(self, room = AS_STAMPS(self)->count);
-    Entry *copies = PyMem_RawMalloc((size_t)(room + 1) * sizeof(Entry));
+    Entry *copies;
+    LOCKED(self, *count = AS_STAMPS(self)->count; copies = copy_lock_held(AS_STAMPS(self)));
     if (copies == NULL) {
         PyErr_NoMemory();
-        return NULL;
     }
-    /* Entries that came meanwhile were stamped just now: the next question is early enough. */
-    LOCKED(self, *count = copy_lock_held(AS_STAMPS(self), copies, room));
     return copies;
-}
-
-static void
-copies_free(Entry *copies, Py_ssize_t count)
-{
-    for (Py_ssize_t i = 0; i < count; i++) {
-        entry_release(&copies[i]);
-    }
-    PyMem_RawFree(copies);
 }
 
 static int
@@ -553,7 +545,7 @@ stamps_suspects_of(PyObject *self, char *look, Py_ssize_t count)
     }
 done:
     PyMem_RawFree(before);
-    copies_free(copies, copied);
+    PyMem_RawFree(copies);
     if (status < 0) {
         Py_CLEAR(found);
         return NULL;
@@ -588,7 +580,7 @@ stamps_paths(PyObject *self, PyObject *Py_UNUSED(ignored))
     for (Py_ssize_t i = 0; paths != NULL && i < count; i++) {
         PyList_SET_ITEM(paths, i, Py_NewRef(copies[i].path));
     }
-    copies_free(copies, count);
+    PyMem_RawFree(copies);
     return paths;
 }
 

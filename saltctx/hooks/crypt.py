@@ -24,9 +24,9 @@ def install():
 
     def from_str(cls, key_str, passphrase=None):
         made_of = cls, salt.utils.stringutils.to_bytes(key_str), passphrase
-        with _lock:
-            key = _keys.get(made_of)
-        if key is None:
+        try:
+            key = _keys[made_of]
+        except KeyError:
             key = cls(made_of[1], passphrase)
             with _lock:
                 _keys[made_of] = key

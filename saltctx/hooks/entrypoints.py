@@ -15,10 +15,13 @@ def install():
     def make(original):
         def iter_entry_points(group, name=None):
             revision = installation.revision()
-            known = _known.get((group, name))
-            if known is None or known[0] != revision:
+            try:
+                known = _known[group, name]
+            except KeyError:
+                known = None, ()
+            if known[0] != revision:
                 # Salt's own memory, of half a second, may be older than the change.
-                known = _known[group, name] = revision, inspect.unwrap(original)(group, name)
+                known = _known[group, name] = revision, tuple(inspect.unwrap(original)(group, name))
             return list(known[1])
 
         return iter_entry_points

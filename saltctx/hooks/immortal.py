@@ -1,10 +1,9 @@
 """``salt.loader.minion_mods``, on CPython 3.13 without the GIL: loaders that Python's immortal objects would keep."""
 
 import functools
-import gc
+import inspect
 import sys
 import sysconfig
-import types
 
 import salt.loader
 from salt.loader.lazy import LazyLoader
@@ -22,6 +21,16 @@ def install():
         return
 
     def make(original):
+        code = inspect.unwrap(original).__code__
+
+        def note_frame(cls, **kwargs):
+            super(Loader, cls).__init_subclass__(**kwargs)
+            frame = sys._getframe(2)  # the frame between is ABCMeta's
+            if frame.f_code is code:
+                cls.made_in = frame
+
+        deep.add(Loader, "__init_subclass__", classmethod(note_frame))
+
         def minion_mods(*args, **kwargs):
             made = original(*args, **kwargs)
             if isinstance(made, Loader):
@@ -35,10 +44,14 @@ def install():
 
 def let_go(made):
     """Give ``made``, which nobody else has yet, a class that all such loaders share; empty what held the two."""
-    made.__class__ = write_through(type(made).__mro__[1])
-    for cell in gc.get_referrers(made, made._dunder_salt):
-        if type(cell) is types.CellType:
-            cell.cell_contents = None
+    cls = type(made)
+    frame = vars(cls).get("made_in")
+    if frame is None:
+        return
+    del cls.made_in
+    made.__class__ = write_through(cls.__mro__[1])
+    # The class statement's body keeps these cells. To ask the collector for them stops all threads.
+    frame.f_locals.update(dict.fromkeys(frame.f_code.co_cellvars))
 
 
 @functools.cache

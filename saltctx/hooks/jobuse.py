@@ -126,7 +126,7 @@ class JobUse:
         if own is None:
             if known.loaded_by() is job or not known.is_volatile(self):
                 own = used.setdefault(known, _SHARED)
-                if known.loaded_by() is not job and known.answers_otherwise(self):
+                if known.loaded_by() is not job and known.is_outdated(self):
                     self.unload(known)
             else:
                 own = used.setdefault(known, self._private(known, job))

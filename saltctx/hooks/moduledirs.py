@@ -35,10 +35,10 @@ def install():
                 return original(opts, ext_type, *args, **kwargs)
             more = opts.get(given["ext_type_dirs"] or f"{given['tag'] or ext_type}_dirs") or ()
             key = (ext_type, *given.values(), opts.get("extension_modules"), tuple(more))
-            with _lock:
-                known = _known.get(key)
-            if known is None:
-                known = original(opts, ext_type, *args, **kwargs)
+            try:
+                known = _known[key]
+            except KeyError:
+                known = tuple(original(opts, ext_type, *args, **kwargs))
                 with _lock:
                     if len(_known) >= KEPT:
                         _known.clear()

@@ -108,7 +108,11 @@ class LoadedModule:
         if volatile and self.path in volatile:
             return True
         # What Salt's own modules depend on is imported or executed; a custom one may look at anything.
-        return self.unmet and (self.is_custom or self.imports[0] != installation.revision())
+        return self.unmet and self.is_custom
+
+    def is_outdated(self, loader):
+        """Whether it is to be loaded again: what it lacks may be there now, or ``__virtual__`` answers otherwise."""
+        return self.unmet and self.imports[0] != installation.revision() or self.answers_otherwise(loader)
 
     def answers_otherwise(self, loader):
         """Ask ``__virtual__`` again, as each job did; whether the answer is another than when it was loaded."""
@@ -146,11 +150,12 @@ class Reusable:
 
     def find(self, namespace, path, stamp, revision):
         """The LoadedModule to use again, or None."""
-        with self._lock:
-            known = self._known.get((namespace, path))
-        if known is None or path in self._volatile:
+        try:
+            at, loaded = self._known[namespace, path]
+        except KeyError:
             return None
-        at, loaded = known
+        if path in self._volatile:
+            return None
         if at != (stamp, revision):
             return None
         if loaded.changed() is not None:

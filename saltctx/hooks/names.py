@@ -82,7 +82,8 @@ _kinds = {}
 def of_loader(loader):
     """The Names of the loader's kind."""
     kind = loader.loaded_base_name, loader.tag
-    with _lock:
-        if kind not in _kinds:
-            _kinds[kind] = Names()
+    try:
         return _kinds[kind]
+    except KeyError:
+        with _lock:
+            return _kinds.setdefault(kind, Names())

@@ -60,8 +60,10 @@ def refresh(loader, look):
     A scan counts while its directories list the same names.
     """
     key = _key(loader)
-    with _lock:
-        scan = _scans.get(key)
+    try:
+        scan = _scans[key]
+    except KeyError:
+        scan = None
     if scan is not None and scan.holds():
         scan.give(loader)
         return scan

@@ -28,9 +28,11 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname):
         stamp, newest = _stamp(self.path)
-        with _lock:
-            known = _codes.get(self.path)
-        if known is not None and known[0] == stamp:
+        try:
+            known = _codes[self.path]
+        except KeyError:
+            known = None, None
+        if known[0] == stamp:
             return known[1]
         if _pyc_is_newer(self.path, newest):
             code = super().get_code(fullname)

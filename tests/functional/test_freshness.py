@@ -829,6 +829,35 @@ def test_depends(sides):
     assert sides.both(depends) == [[NONE, "fallback", "there"], ["there"] * 3, [NONE, "fallback", "there"]]
 
 
+def executions_of_test(minion):
+    """Which execution of Salt's ``test`` module, which lacks a dependency, each job got; then sys.path grows."""
+    import builtins
+
+    from saltctx.core import FileStamps
+
+    builtins.executions = executions = []
+    minion.module("which", """
+        import builtins
+        def execution():
+            own = __salt__["test.ping"].__globals__
+            if not any(own is known for known in builtins.executions):
+                builtins.executions.append(own)
+            return [own is known for known in builtins.executions].index(True)
+    """)
+    minion.start()
+    found = [minion.value("which.execution") for _ in range(3)]
+    (minion.root / "site").mkdir()
+    sys.path.append(str(minion.root / "site"))
+    while FileStamps().add(sys.path[-1]):
+        time.sleep(0.01)  # a directory that has just changed counts as one that may go on changing
+    return found + [minion.value("which.execution") for _ in range(4)], len(executions)
+
+
+def test_one_execution_for_all_that_may_have_come(sides):
+    """Where a library may have come, a module that lacks one is executed once more, and not for each job."""
+    assert sides.saltctx(executions_of_test) == [[0, 0, 0, 1, 1, 1, 1], 2]
+
+
 def libraries_that_appear(minion):
     minion.module("hard", "import librarythatappears\ndef go():\n    return librarythatappears.number\n")
     minion.module("soft", """

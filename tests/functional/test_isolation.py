@@ -959,6 +959,50 @@ def executor_writes(minion):
     return found
 
 
+WRITTEN_BESIDE = """
+    import builtins
+    def execute(opts, data, func, args, kwargs):
+        theirs, found = builtins.minion_opts, []
+        def see():
+            for key in ("late", "id", "log_level"):
+                found.append([opts.get(key, "gone"), key in opts, {**opts}.get(key, "gone"), key in list(opts)])
+        see()
+        theirs["late"] = 1
+        see()
+        theirs["late"] = 2
+        theirs["log_level"] = "quiet"
+        see()
+        del theirs["late"]
+        theirs.update(late=[3])
+        see()
+        theirs["late"].append(4)
+        theirs.mutate_key("log_level", "warning")
+        see()
+        theirs.pop("late")
+        theirs.setdefault("log_level", "x")
+        theirs.set_shared("id", "m1")
+        see()
+        return [each if isinstance(each, (bool, str, int)) else list(each) for row in found for each in row]
+"""
+
+
+def written_beside(minion):
+    """What an executor reads in the opts it is handed while others write to the minion's."""
+    import builtins
+
+    minion.module("beside", WRITTEN_BESIDE, kind="executors")
+    minion.start()
+    builtins.minion_opts = minion.minion.opts
+    return [minion.value("test.ping", _load={"module_executors": ["beside"]}) for _ in range(3)]
+
+
+def test_the_minions_opts_written_beside(sides):
+    """Whoever writes to the minion's opts, by whatever name, is seen at once by who has them."""
+    found = sides.both(written_beside)
+    assert found[0] == found[2]
+    assert 2 in found[0] and "quiet" in found[0]
+
+
 def test_the_opts_an_executor_is_handed(sides):
     """They are the minion's own, for reading and for writing, on stock too."""
     found = sides.both(executor_writes)

@@ -36,6 +36,26 @@ def test_as_before(sides):
     assert sides.both(as_before) == [False] * 8 + [True, False, "x", False]
 
 
+def replaced_loaders(minion):
+    """Which of the loaders that a reload replaced are still there."""
+    import gc
+    import weakref
+
+    minion.start()
+    minion.job("test.ping")
+    minion.job("sys.reload_modules")
+    functions = minion.minion.functions
+    kept = [weakref.ref(functions), weakref.ref(functions._dunder_salt), weakref.ref(minion.minion.states)]
+    del functions
+    minion.job("sys.reload_modules")
+    gc.collect()
+    return [loader() is not None for loader in kept]
+
+
+def test_replaced_loaders_are_freed(sides):
+    assert sides.saltctx(replaced_loaders) == [False] * 3
+
+
 def classes(minion):
     minion.start()
     minion.job("test.ping")

@@ -16,9 +16,19 @@ class Layered(dict):
         return proxy
 
 
-for kind in ("__getitem__", "__contains__", "get"):
-    setattr(Layered, kind, core.LayeredLookup(kind, DELETED, Layered.wrap, Layered))
+class Snapshot(Layered):
+    pass
 
+
+class Written(Layered):
+    """What a snapshot becomes by an assignment of its class."""
+
+
+for kind in ("__getitem__", "__contains__", "get"):
+    setattr(Layered, kind, core.LayeredLookup(kind, DELETED, Layered.wrap, Layered, Snapshot))
+
+snapshot = Snapshot()
+snapshot._local["s"] = "s"
 root = Layered()
 middle = Layered(root)
 leaf = Layered(middle)
@@ -26,7 +36,7 @@ leaf = Layered(middle)
 
 def assign(rng):
     node, key = rng.choice((root, middle, leaf)), rng.choice("abc")
-    kind = rng.randrange(6)
+    kind = rng.randrange(8)
     if kind == 0:
         node._local[key] = [key]
     elif kind == 1:
@@ -36,6 +46,13 @@ def assign(rng):
     elif kind == 3:
         root._base = {key: [key] for key in "abc"}
     elif kind == 4:
+        snapshot.__class__ = rng.choice((Snapshot, Written))
+    elif kind == 5:
+        if rng.random() < 0.5:
+            dict.__setitem__(snapshot, "s", "s" * 1)
+        else:
+            dict.clear(snapshot)
+    elif kind == 6:
         node._proxy_cache.clear()
     else:
         leaf._parent = middle if rng.random() < 0.5 else root
@@ -49,6 +66,8 @@ def use(rng):
         assert leaf[key] == [key]
     except KeyError:
         pass
+    assert snapshot["s"] == snapshot.get("s") == "s"
+    assert "s" in snapshot
 
 
 def check():

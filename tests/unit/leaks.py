@@ -309,6 +309,20 @@ def layers():
     lookup = core.LayeredLookup("get", None, wrap, Layered)
     functools.wraps(ping)(lookup)(opts, "a")
     lookup.me = lookup
+    lookup.mine = core.LayeredLookup("get", None, wrap, Layered, type("Own", (Layered,), {"lookup": lookup}))
+
+
+@scenario
+def layers_snapshot():
+    class Snapshot(Layered):
+        pass
+
+    opts = Snapshot(Layered(d={"x": 1}))
+    opts.update(a=object(), d={}, none=None)
+    for kind in ("__getitem__", "__contains__", "get"):
+        lookup = core.LayeredLookup(kind, None, wrap, Layered, Snapshot)
+        lookup(opts, "a"), lookup(opts, "d"), lookup(opts, "none")
+        raises(OSError, lookup, opts, Key(OSError()))
 
 
 @scenario
@@ -321,6 +335,7 @@ def layers_errors():
     raises(TypeError, opts.get)
     raises(TypeError, opts.get, "a", other=1)
     raises(TypeError, core.LayeredLookup, "get", None, wrap, 1)
+    raises(TypeError, core.LayeredLookup, "get", None, wrap, Layered, 1)
     raises(ValueError, core.LayeredLookup, "x", None, wrap, Layered)
     del opts._parent
     raises(AttributeError, opts.get, "x")

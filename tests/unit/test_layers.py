@@ -160,9 +160,56 @@ def test_errors_are_passed_on(core, make):
         make(make(a={}))["a"]
 
 
+@pytest.fixture
+def snapshot(core):
+    """A class of layered dicts that hold what they hand out themselves, and a subclass of it."""
+
+    class Snapshot(Layered):
+        pass
+
+    class Below(Snapshot):
+        pass
+
+    for kind in ("__getitem__", "__contains__", "get"):
+        setattr(Snapshot, kind, core.LayeredLookup(kind, DELETED, Snapshot.wrap, Snapshot, Snapshot))
+    return Snapshot, Below
+
+
+def test_a_snapshot_answers_itself(snapshot):
+    opts = snapshot[0](a=1, b=2, d={}, gone=DELETED)
+    dict.update(opts, a="held", d={"held": 1}, l=["held"], none=None)
+    assert [opts["a"], opts.get("a"), opts.get(key="a", default=5), "a" in opts] == ["held", "held", "held", True]
+    assert [opts["none"], opts.get("none", 5), "none" in opts] == [None, None, True]
+    assert [opts["b"], opts.get("b"), "b" in opts] == [2, 2, True], "what it does not hold is in the layers"
+    assert opts["d"] is opts._local["d"], "a dict or list is handed out by its layer"
+    assert [opts.get("l"), "l" in opts, opts.get("gone", 5), "gone" in opts] == [None, False, 5, False]
+    with pytest.raises(KeyError):
+        opts["l"]
+
+
+def test_only_the_very_class_is_a_snapshot(snapshot):
+    opts = snapshot[0](a=1)
+    dict.update(opts, a="held")
+    assert snapshot[0](opts)["a"] == 1, "what lies below is asked by its layers"
+    opts.__class__ = snapshot[1]
+    assert [opts["a"], opts.get("a")] == [1, 1]
+    opts.__class__ = snapshot[0]
+    assert opts.get("a") == "held"
+
+
+def test_a_snapshot_passes_errors_on(snapshot):
+    opts = snapshot[0](a=1)
+    for fails in (lambda: opts[Unhashable()], lambda: Unhashable() in opts, lambda: opts.get(Unhashable())):
+        with pytest.raises(ValueError, match="no hash"):
+            fails()
+
+
 def test_arguments(core):
     with pytest.raises(ValueError, match="pop"):
         core.LayeredLookup("pop", DELETED, print, dict)
+    with pytest.raises(TypeError, match="snapshot must be a class or None"):
+        core.LayeredLookup("get", DELETED, print, dict, "dict")
+    assert core.LayeredLookup("__getitem__", DELETED, print, dict, snapshot=None)(Layered(a=1), "a") == 1
     with pytest.raises(TypeError):
         core.LayeredLookup("get", DELETED, print, "dict")
     with pytest.raises(TypeError):
