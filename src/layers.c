@@ -58,14 +58,35 @@ field_get(PyObject *node, PyObject *field, PyObject *key, PyObject **value)
     return found;
 }
 
+static int
+is_snapshot(LookupObject *self, PyObject *opts)
+{
+    return (PyObject *)Py_TYPE(opts) == self->snapshot;
+}
+
+/* As field_get(), of what a snapshot holds; a dict or list may have to be handed out anew. */
+static int
+snapshot_get(PyObject *opts, PyObject *key, PyObject **value)
+{
+    int found = PyDict_GetItemRef(opts, key, value);
+    if (found > 0 && (PyDict_Check(*value) || PyList_Check(*value))) {
+        Py_CLEAR(*value);
+        return 0;
+    }
+    return found;
+}
+
 /* As field_get(); *own says whether the value is the object's own. */
 static int
 stored_get(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, PyObject **value,
            int *own)
 {
     PyObject *node = opts, *above = NULL; /* the caller holds opts: no count that threads share */
-    int found;
+    int found = is_snapshot(self, opts) ? snapshot_get(opts, key, value) : 0;
     *own = 1;
+    if (found != 0) {
+        return found;
+    }
     while ((found = field_get(node, state->str_local, key, value)) == 0) {
         PyObject *parent = PyObject_GetAttr(node, state->str_parent);
         if (parent == NULL) {
@@ -126,17 +147,6 @@ hand_out(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, Py
     return proxy;
 }
 
-/* What the lookup gives for a value that is there; takes the reference. */
-static PyObject *
-answer(LookupObject *self, PyObject *value)
-{
-    if (self->kind == LOOKUP_CONTAINS) {
-        Py_DECREF(value);
-        Py_RETURN_TRUE;
-    }
-    return value;
-}
-
 static PyObject *
 look_up(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, PyObject *otherwise)
 {
@@ -153,24 +163,6 @@ look_up(CoreState *state, LookupObject *self, PyObject *opts, PyObject *key, PyO
         return hand_out(state, self, opts, key, value, own);
     }
     return otherwise != NULL ? Py_NewRef(otherwise) : raise_key_error(key);
-}
-
-static int
-is_snapshot(LookupObject *self, PyObject *opts)
-{
-    return (PyObject *)Py_TYPE(opts) == self->snapshot;
-}
-
-/* 1 and what a snapshot itself holds, but no dict or list, which may have to be handed out anew. */
-static int
-snapshot_get(PyObject *opts, PyObject *key, PyObject **value)
-{
-    int found = PyDict_GetItemRef(opts, key, value);
-    if (found > 0 && (PyDict_Check(*value) || PyList_Check(*value))) {
-        Py_CLEAR(*value);
-        return 0;
-    }
-    return found;
 }
 
 /* ---- a call ---- */
@@ -256,13 +248,6 @@ lookup_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     }
     else {
         key = args[1];
-    }
-    if (is_snapshot(self, args[0])) {
-        PyObject *value;
-        int found = snapshot_get(args[0], key, &value);
-        if (found != 0) {
-            return found < 0 ? NULL : answer(self, value);
-        }
     }
     return look_up(state, self, args[0], key, otherwise);
 }

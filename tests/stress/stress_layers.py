@@ -49,7 +49,7 @@ def assign(rng):
         snapshot.__class__ = rng.choice((Snapshot, Written))
     elif kind == 5:
         if rng.random() < 0.5:
-            dict.__setitem__(snapshot, "s", "s" * 1)
+            dict.__setitem__(snapshot, "s", "s")
         else:
             dict.clear(snapshot)
     elif kind == 6:
