@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import importlib.metadata
 import itertools
 import json
 import logging
@@ -18,7 +19,8 @@ import time
 
 class InProcessMinion:
     """
-    One minion in a temporary directory; ``saltctx`` is the value of that key of its config.
+    One minion in a temporary directory; ``saltctx`` is the value of that key of its config. If that is given and
+    saltctx is not installed, importlib.metadata.PackageNotFoundError is raised.
 
     Jobs run as the minion runs them, each in a thread of its own or in one of :meth:`run_many`'s, and their
     returns are kept instead of being sent. Use as a context manager.
@@ -29,6 +31,9 @@ class InProcessMinion:
         import salt.loader
         import salt.minion
 
+        if saltctx is not None:
+            # Salt finds it by its entry point: one that is on the path only would leave the jobs to stock Salt.
+            importlib.metadata.distribution("saltctx")
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="saltctx-minion-"))
         for directory in ("cache/proc", "pki", "run", "srv", "dev", "pillar", "ext"):
             (self.root / directory).mkdir(parents=True)

@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,7 @@ class RealSalt:
 
     saltctx
         False: Salt alone (saltctx is switched off in the minion's environment). True or a dict: what the minion's
-        config says under `saltctx:`.
+        config says under `saltctx:`; metadata.PackageNotFoundError is raised if saltctx is not installed.
     minion_opts, master_opts
         More configuration for either.
     modules
@@ -358,6 +359,9 @@ class RealSalt:
         modules: dict[str, str] | None = None,
         environ: dict[str, str] | None = None,
     ) -> None:
+        if saltctx:
+            # Salt finds it by its entry point: one that is on the path only would leave the jobs to stock Salt.
+            metadata.distribution("saltctx")
         self.minion_id = minion_id
         self.name = "saltctx" if saltctx else "stock"
         self.root = Path(tempfile.mkdtemp(prefix="saltctx-rig-"))

@@ -1,6 +1,7 @@
 """Switching on and off: without the flag Salt runs its own code, a wrong one says what is wrong, no job is lost."""
 
 import importlib
+import importlib.metadata
 import sys
 import types
 
@@ -444,3 +445,19 @@ def test_extension(sides):
     assert found["status"] == [True, "C", None]
     assert found["compiled"] is True
     assert found["jobs"] == SALTCTX_JOBS
+
+
+# -------------------------------------------------------------------------------- on the path, but not installed
+def only_on_the_path(minion):
+    path, sys.path = sys.path, []
+    try:
+        type(minion)("saltctx")
+    except importlib.metadata.PackageNotFoundError as exc:
+        return exc.name
+    finally:
+        sys.path = path
+
+
+def test_minion_of_the_benchmarks_is_not_stock_unnoticed(sides):
+    """Without its entry point no job would run on saltctx, and the figures would be stock Salt's."""
+    assert sides.saltctx(only_on_the_path) == "saltctx"

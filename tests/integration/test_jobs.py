@@ -1,6 +1,10 @@
 """Jobs on a real threaded minion: each has its own retcode and context, and none is lost."""
 
+import sys
+from importlib import metadata
+
 import psutil
+import pytest
 from realsalt import Call, RealSalt, retcode_jobs
 
 JOBS = 400
@@ -101,3 +105,10 @@ def test_nothing_listens_beyond_loopback(salt: RealSalt) -> None:
     ]
     assert listening
     assert set(listening) == {"127.0.0.1"}
+
+
+def test_minion_is_not_stock_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its entry point no job would run on saltctx, and the figures would be stock Salt's."""
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(metadata.PackageNotFoundError, match="saltctx"):
+        RealSalt(saltctx=True)
