@@ -34,6 +34,7 @@ SIGNATURES = {
     "salt.utils.optsdict.OptsDict.mutate_key": "self, key, new_value",
     "salt.utils.optsdict.OptsDict.pop": "self, key, args",
     "salt.utils.optsdict.OptsDict.get": "self, key, default",
+    "salt.utils.optsdict.OptsDict._get_all_keys": "self",
     "salt.utils.yamldumper.represent_optsdict": "dumper, data",
     "salt.utils.yamldumper.represent_dictproxy": "dumper, data",
     "salt.utils.yamldumper.represent_listproxy": "dumper, data",

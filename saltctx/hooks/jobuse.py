@@ -155,10 +155,10 @@ class JobUse:
                 return
             names = self.names_of({known.namespace})
             kept = {
-                key: func for key, func in self._dict.items() if not self._is_from(key, func, known, names)
+                key: func for key, func in list(self._dict.items()) if not self._is_from(key, func, known, names)
             }
             self.loaded_modules.difference_update(
-                {key.partition(".")[0] for key in self._dict}
+                {key.partition(".")[0] for key in list(self._dict)}
                 - {key.partition(".")[0] for key in kept}
             )
             # Replaced, not changed: a job that iterates or calls goes on with what it has.

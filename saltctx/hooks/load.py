@@ -90,7 +90,7 @@ class ModuleLoading:
         namespace = self._namespace(name, self.file_mapping[name][0])
         self._modules.pop(namespace, None)
         self._dict = {
-            key: func for key, func in self._dict.items() if getattr(func, "__module__", None) != namespace
+            key: func for key, func in list(self._dict.items()) if getattr(func, "__module__", None) != namespace
         }
         for module in set(self.missing_modules) - missing:
             self.missing_modules.pop(module, None)

@@ -28,6 +28,27 @@ class WatchedOpts(OptsDict):
     # What is made of it, by copy.copy() too, is no minion's.
     from_parent, from_dict, fromkeys = OptsDict.from_parent, OptsDict.from_dict, OptsDict.fromkeys
 
+    def _snapshot(self):
+        """A dict of all that counts now. Salt's methods empty and refill one that whoever else goes through shares."""
+        with self._lock:
+            now = {key: self[key] for key in self._get_all_keys() if key in self}
+            if not dict.__len__(self):
+                # C code (json) takes an empty inherited storage for an empty dict.
+                dict.update(self, now)
+        return now
+
+    def __iter__(self):
+        return iter(self._snapshot())
+
+    def keys(self):
+        return self._snapshot().keys()
+
+    def values(self):
+        return self._snapshot().values()
+
+    def items(self):
+        return self._snapshot().items()
+
     def _written(self):
         handed, self.handed = self.handed, None
         if handed is not None:
@@ -73,13 +94,13 @@ class WatchedOpts(OptsDict):
 class HandedOpts(WatchedOpts):
     """
     The opts of a minion, by another name: what either has or gets, both have. It holds its items as any dict does,
-    until somebody writes to either: then it is a WatchedOpts.
+    until somebody writes to either: then it is a WatchedOpts. What it holds never changes.
 
     Python copies it all at once, as Salt does at the start of each job (``{**opts}``, for its metrics), instead of
     looking up 300 keys; and each lookup finds a value in one dict instead of going through layers.
     """
 
-    __iter__ = dict.__iter__
+    __iter__, keys, values, items = dict.__iter__, dict.keys, dict.values, dict.items
 
     def __bool__(self):
         return dict.__len__(self) > 0
@@ -92,7 +113,7 @@ def hand(opts):
     with opts._lock:
         now = HandedOpts.__new__(HandedOpts)
         now.__dict__ = vars(opts)
-        dict.update(now, {key: opts[key] for key in opts._get_all_keys() if key in opts})
+        dict.update(now, opts._snapshot())
         opts.handed = now
     return now
 
@@ -267,7 +288,11 @@ def install():
     def is_not_empty(self):
         return any(key in self for key in _nearest_first(self))
 
+    def make_get_all_keys(original):
+        return lambda self: set(_nearest_first(self))
+
     deep.add(OptsDict, "__bool__", is_not_empty)
+    deep.replace(OptsDict, "_get_all_keys", make_get_all_keys)
     for name in ("__getitem__", "__contains__", "get"):
         deep.replace(OptsDict, name, functools.partial(_lookup, name))
     deep.replace(OptsDict, "__deepcopy__", lambda original: _deepcopy)
@@ -333,7 +358,8 @@ def _deepcopy(self, memo):
 def _nearest_first(opts):
     """The keys of an OptsDict and of those above it, deleted ones too; another thread may change them meanwhile."""
     while opts is not None:
-        yield from tuple(opts._local)
+        # Lists: without the GIL Python copies a dict into one in a single step, not into a set or a tuple.
+        yield from list(opts._local)
         if opts._parent is None:
-            yield from tuple(opts._base)
+            yield from list(opts._base)
         opts = opts._parent

@@ -1003,6 +1003,83 @@ def test_the_minions_opts_written_beside(sides):
     assert 2 in found[0] and "quiet" in found[0]
 
 
+THROUGH = """
+    import builtins
+    def execute(opts, data, func, args, kwargs):
+        theirs, found = builtins.minion_opts, []
+        for kind in ("keys", "values", "items"):
+            theirs["late"] = kind
+            there = len(opts)
+            through = iter(getattr(opts, kind)())
+            next(through)
+            theirs[f"later {kind}"] = 1
+            assert f"later {kind}" in list(opts)  # as another job does
+            try:
+                found.append(len(list(through)) - there)
+            except RuntimeError as exc:
+                found.append(str(exc))
+        return found
+"""
+
+
+def gone_through_beside(minion):
+    """How much of its opts an executor has still before it, beside one of a job that finds another key."""
+    import builtins
+
+    minion.module("through", THROUGH, kind="executors")
+    minion.start()
+    builtins.minion_opts = minion.minion.opts
+    return minion.value("test.ping", _load={"module_executors": ["through"]})
+
+
+def test_opts_gone_through_beside_others(sides):
+    """Going through the opts of the minion goes on, whoever else does so or writes to them (on stock it raises)."""
+    assert sides.saltctx(gone_through_beside) == [-1, -1, -1]
+
+
+def copied_beside(minion):
+    """Copies of opts that jobs are handed, and of opts over them, while all who make some write to them: what is wrong."""
+    from salt.utils.optsdict import OptsDict
+
+    from saltctx.hooks.optsdict import hand
+
+    minion.start()
+    minion.value("test.ping")
+    theirs = minion.minion.opts
+    handed, wrong = [], []
+
+    def hand_and_write():
+        handed.append(hand(theirs))
+        theirs["handed"] = len(handed)
+
+    start = threading.Barrier(4, hand_and_write)
+    whole = len(theirs)
+
+    def copy(name):
+        for turn in range(15):
+            start.wait()
+            for number in range(10):
+                theirs[f"{name} {turn} {number}"] = 1
+                try:
+                    copies = {**handed[-1]}, dict(handed[-1].items()), {**OptsDict.from_parent(theirs)}
+                except RuntimeError as exc:
+                    wrong.append(str(exc))
+                else:
+                    wrong.extend(len(each) for each in copies if len(each) < whole)
+
+    threads = [threading.Thread(target=copy, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
+
+
+def test_opts_copied_beside_others(sides):
+    """As each job copies them when it begins: whole, whoever else does so, with the GIL and without."""
+    assert sides.saltctx(copied_beside) == []
+
+
 def test_the_opts_an_executor_is_handed(sides):
     """They are the minion's own, for reading and for writing, on stock too."""
     found = sides.both(executor_writes)
