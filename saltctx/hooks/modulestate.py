@@ -19,6 +19,8 @@ _CONTAINERS = (dict, list, set, bytearray, collections.deque)
 _PLAIN = (int, float, str, bytes, tuple, type(None))
 _STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 _GONE = object()
+# In the place of a look at what no look tells anything of: another thing each time.
+_UNKNOWN = object
 _asking = contextvars.ContextVar("saltctx_asking", default=())
 
 
@@ -276,9 +278,12 @@ def _watched(module):
     for name, value in list(own.items()):
         if name.startswith("__") and name.endswith("__"):
             continue
-        if isinstance(value, types.FunctionType) and value.__globals__ is own:
-            assigned |= _globals_assigned(value.__code__)
-        places += _places(name, value, own)
+        try:
+            if isinstance(value, types.FunctionType) and value.__globals__ is own:
+                assigned |= _globals_assigned(value.__code__)
+            places += _places(name, value, own)
+        except Exception:  # a proxy of what is not there now
+            places.append((name, _UNKNOWN))
     for function in ("__virtual__", "__init__"):
         # What these assign is made anew whenever a loader asks them.
         if isinstance(own.get(function), types.FunctionType):
@@ -297,7 +302,7 @@ def _places(name, value, own):
     if isinstance(value, functools._lru_cache_wrapper):
         return [(name, lambda: value.cache_info().currsize)]
     if isinstance(value, collections.abc.Iterator) and not isinstance(value, io.IOBase):
-        return [(name, object)]  # no look at it tells how far it is: whoever uses the module may move it
+        return [(name, _UNKNOWN)]  # no look at it tells how far it is: whoever uses the module may move it
     places = []
     if isinstance(value, types.FunctionType) and value.__module__ == own["__name__"]:
         kept = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
@@ -311,7 +316,7 @@ def _places(name, value, own):
     elif isinstance(value, type) and value.__module__ == own["__name__"]:
         places += [
             (f"{name}.{key}", functools.partial(getattr, value, key, _GONE))
-            for key, held in vars(value).items()
+            for key, held in list(vars(value).items())
             if isinstance(held, (*_CONTAINERS, *_PLAIN)) and not (key.startswith("__") and key.endswith("__"))
         ]
     elif getattr(type(value), "__module__", None) == own["__name__"] and hasattr(value, "__dict__"):

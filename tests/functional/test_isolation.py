@@ -527,6 +527,49 @@ def test_a_module_that_changes_its_globals_is_reported(sides):
     ]
 
 
+def class_that_grows(minion):
+    """A class of the module gets another attribute while it is looked at, as a thread of the module's may give it one."""
+    minion.module("grows", """
+        class Registry:
+            pass
+        class Entry:
+            @property
+            def __class__(self):  # isinstance() asks for it
+                setattr(Registry, f"entry{len(vars(Registry))}", Entry())
+                return object
+        Registry.first = Entry()
+        def go():
+            return hasattr(Registry, "first")
+    """)
+    minion.start()
+    return [minion.value("grows.go"), minion.value("grows.go")]
+
+
+def test_a_class_that_grows_while_it_is_looked_at(sides):
+    assert sides.both(class_that_grows) == [True, True]
+
+
+def proxy_of_nothing(minion):
+    """A module whose global cannot be looked at, as Flask's ``current_app`` outside a request, and another that counts."""
+    minion.module("proxies", """
+        class Proxy:
+            def __getattribute__(self, name):
+                raise RuntimeError("there is nothing behind this proxy")
+        _current = Proxy()  # public ones Salt looks at, too
+        seen = 0
+        def go():
+            global seen
+            seen += 1
+            return seen
+    """)
+    minion.start()
+    return [minion.value("proxies.go"), minion.value("proxies.go")]
+
+
+def test_a_global_that_cannot_be_looked_at(sides):
+    assert sides.both(proxy_of_nothing) == [1, 1]
+
+
 # -------------------------------------------------------------------------------- refreshes count from the next job
 EVERYWHERE = """
 def go():
