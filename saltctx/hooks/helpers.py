@@ -24,7 +24,7 @@ def imported(before, directories, loaded_base_name):
         _searched.update(directories)
         before = ()
     for name in [name for name in list(sys.modules) if name not in before]:
-        path = getattr(sys.modules.get(name), "__file__", None)
+        path = _file_of(sys.modules.get(name))
         if path and not name.startswith(loaded_base_name) and _under(path, directories):
             evidence = FileEvidence()
             evidence.add_file(path)
@@ -64,6 +64,15 @@ def forget_changed():
         except (OSError, NotImplementedError):
             pass
     return _changes
+
+
+def _file_of(module):
+    """The path that a module says it is from, a str, or None. One that is made when it is first asked is not asked."""
+    try:
+        path = object.__getattribute__(module, "__file__")
+    except Exception:
+        return None
+    return path if isinstance(path, str) else None
 
 
 def _under(path, directories):

@@ -570,6 +570,25 @@ def test_a_global_that_cannot_be_looked_at(sides):
     assert sides.both(proxy_of_nothing) == [1, 1]
 
 
+def module_that_cannot_be_made(minion):
+    """sys.modules has a module that is made when it is first asked for something, and cannot be."""
+    minion.module("lazy", """
+        import sys
+        class Late:
+            def __getattr__(self, name):
+                raise ImportError("what it stands for is not installed")
+        sys.modules["saltctx_late"] = Late()
+        def go():
+            return "saltctx_late" in sys.modules
+    """)
+    minion.start()
+    return [minion.value("lazy.go"), minion.value("lazy.go")]
+
+
+def test_an_imported_module_that_cannot_be_made(sides):
+    assert sides.both(module_that_cannot_be_made) == [True, True]
+
+
 # -------------------------------------------------------------------------------- refreshes count from the next job
 EVERYWHERE = """
 def go():
