@@ -30,6 +30,7 @@ BINARY_ONLY = ["--only-binary=:all:", "hypothesis", "psutil", "pyzmq"]
 CLANG_FORMAT = "clang-format==19.1.7"
 
 STRICT_BUILD = {"SALTCTX_WERROR": "1", "SALTCTX_REQUIRE_EXTENSION": "1"}
+PYTHON_WITH_TSAN = ("python3.13t-tsan", "--with-thread-sanitizer", "--without-ensurepip")
 SANITIZE_THREADS = "-fsanitize=thread -g -O1"
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 
@@ -77,6 +78,13 @@ def python_without_gil(session: nox.Session, *options: str) -> str:
     """The path of such an interpreter, which is built first if need be."""
     built = session.run(str(ROOT / ".ci/build-python-nogil"), *options, external=True, silent=True)
     return str(built).strip().splitlines()[-1]
+
+
+@nox.session(python=False)
+def interpreters(session: nox.Session) -> None:
+    """Build the interpreters that the other sessions need and no package brings; a finished one is kept."""
+    python_without_gil(session)
+    python_without_gil(session, *PYTHON_WITH_TSAN)
 
 
 def install(session: nox.Session, salt: str = SALTS[-1], *tools: str) -> None:
@@ -252,8 +260,7 @@ def thread_sanitizer(session: nox.Session) -> None:
     And that it sees a fault: one build has no lock where it must.
     """
     builder = python_without_gil(session)
-    options = ("python3.13t-tsan", "--with-thread-sanitizer", "--without-ensurepip")
-    python = python_without_gil(session, *options)
+    python = python_without_gil(session, *PYTHON_WITH_TSAN)
     session.install("pytest", "pytest-timeout")
     flags = {"SALTCTX_CFLAGS": SANITIZE_THREADS, "SALTCTX_LDFLAGS": SANITIZE_THREADS}
     built = install_beside(session, builder, "build", **flags)
