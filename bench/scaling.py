@@ -94,10 +94,8 @@ def median_of_rounds(samples: dict[str, list[Sample]]) -> dict[str, Sample]:
 def together(works: Sequence[Callable[[], None]], seconds: float) -> tuple[float, float]:
     """How often a second the works were done, by a thread each, and the CPU seconds of one."""
     start = threading.Barrier(len(works))
-    rates: list[float] = []
-    counts: list[int] = []
 
-    def run(work: Callable[[], None]) -> None:
+    def run(work: Callable[[], None]) -> tuple[int, float]:
         start.wait()
         done, began = 0, time.perf_counter()
         while True:
@@ -105,17 +103,12 @@ def together(works: Sequence[Callable[[], None]], seconds: float) -> tuple[float
             done += 1
             took = time.perf_counter() - began
             if took >= seconds:
-                rates.append(done / took)
-                counts.append(done)
-                return
+                return done, took
 
-    running = [threading.Thread(target=run, args=(work,)) for work in works]
     began = time.process_time()
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    return sum(rates), (time.process_time() - began) / sum(counts)
+    with concurrent.futures.ThreadPoolExecutor(len(works)) as pool:
+        done = list(pool.map(run, works))
+    return sum(count / took for count, took in done), (time.process_time() - began) / sum(count for count, _ in done)
 
 
 def loop() -> None:
@@ -126,8 +119,9 @@ def loop() -> None:
 
 def jobs(rig: inprocess_minion.InProcessMinion, fun: str, *args: str, **kwargs: bool) -> Callable[[], None]:
     def job() -> None:
-        if contextvars.Context().run(rig.run, rig.load(fun, *args, **kwargs)).get("retcode") != 0:
-            raise RuntimeError("a job failed")
+        ret = contextvars.Context().run(rig.run, rig.load(fun, *args, **kwargs))
+        if ret.get("retcode") != 0:
+            raise RuntimeError(f"a job of {fun} failed: {ret}")
 
     job()
     return job

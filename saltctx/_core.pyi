@@ -182,7 +182,7 @@ def bind(
     named_context: type[Any],
     is_coroutine: Callable[[Any], bool],
     keep_generator: Callable[[Context, GeneratorType[Any, Any, Any]], Any],
-    inject: Callable[[Any, Callable[..., Any]], Callable[..., Any]],
+    inject: Callable[[LoadedFunction, Any, Callable[..., Any]], Callable[..., Any]],
     before_call: Callable[[Any, Callable[..., Any]], Any],
     after_call: Callable[[Any, Callable[..., Any]], Any],
     no_value: Callable[[str], Any],

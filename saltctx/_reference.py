@@ -378,7 +378,8 @@ def bind(
     handed out.
     is_coroutine(func) -> bool: asked for anything but a plain function.
     keep_generator(context, generator) -> generator: runs each step of ``generator`` in ``context``.
-    inject(inject_globals, func) -> callable: wraps a function of a loader that has ``inject_globals``.
+    inject(loaded, inject_globals, func) -> callable: wraps the function of ``loaded``, a LoadedFunction, whose loader
+    has ``inject_globals``.
     before_call(loader, func), after_call(loader, func): called around a call, in the loader's context,
     unless the loader is shared and the job has no views; ``after_call`` only if the call returned.
     no_value(name): raises the host's error for a dunder that the loader does not pack.
@@ -654,7 +655,7 @@ class LoadedFunction:
         loader = self.loader
         func = self.func
         if loader.inject_globals:
-            func = _Binding.inject(loader.inject_globals, func)
+            func = _Binding.inject(self, loader.inject_globals, func)
         job = self._job if _scope.get(None) is None else None
         context = contextvars.copy_context()
         return context.run(_run_in_context, loader, job, context, True, func, args, kwargs)

@@ -21,7 +21,7 @@ SIGNATURES = {
     "salt.loader.lazy.LazyLoader.run": "self, _func_or_method, args, kwargs",
     "salt.loader.lazy.LazyLoader.missing_fun_string": "self, function_name",
     "salt.loader.lazy.LoadedFunc.__init__": "self, name, loader",
-    "salt.loader.lazy.global_injector_decorator": "inject_globals",
+    "salt.utils.context.func_globals_inject": "func, overrides",
     "salt.loader.context.LoaderContext.named_context": "self, name, default, ctx_class",
     "salt.loader.context.NamedLoaderContext.value": "self",
     "salt.crypt.PrivateKey.__init__": "self, key_bytes, passphrase",

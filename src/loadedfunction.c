@@ -181,13 +181,13 @@ current_func(CoreState *state, PyObject *self)
 
 /* Wrap a function if its loader has globals to inject; takes over `globals`, and `func` or NULL. */
 static PyObject *
-inject(CoreState *state, PyObject *globals, PyObject *func)
+inject(CoreState *state, PyObject *self, PyObject *globals, PyObject *func)
 {
     int any = func == NULL ? 0 : PyObject_IsTrue(globals);
     if (any != 0) {
-        PyObject *args[] = {globals, func};
+        PyObject *args[] = {self, globals, func};
         PyObject *wrapped =
-            any < 0 ? NULL : PyObject_Vectorcall(binding_of(state)->inject, args, 2, NULL);
+            any < 0 ? NULL : PyObject_Vectorcall(binding_of(state)->inject, args, 3, NULL);
         Py_SETREF(func, wrapped);
     }
     Py_DECREF(globals);
@@ -220,7 +220,7 @@ call(PyObject *self, const Arguments *arguments)
         < 0) {
         return NULL;
     }
-    func = inject(state, globals, pick_function(self, functions));
+    func = inject(state, self, globals, pick_function(self, functions));
     if (func == NULL) {
         return NULL;
     }

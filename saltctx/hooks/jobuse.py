@@ -15,7 +15,8 @@ class JobUse:
     ``_modules``: {namespace: LoadedModule}. ``_refused``: {name of a file: Refusal}. ``_asked_before``: names of
     files that were loaded before. ``_misses``: {key that none of the files has: the ``loaded_files`` of then}.
     ``_settled``: {key that each job finds, or misses, as the last did: bool, whether a job may change the module}.
-    ``_apart``: {namespace: LoadedModule} of a job's own instances, or None.
+    ``_apart``: {namespace: LoadedModule} of a job's own instances, or None. ``_own_functions``: {name of a file: {key:
+    function}} of instances that are this loader's alone.
     """
 
     def _load_all(self):
@@ -170,11 +171,34 @@ class JobUse:
 
     def _private(self, known, job):
         """The functions of an instance of the module for one job alone: {key: function}."""
-        apart = self._twin()
         # The job's other loaders of this kind use the same instance.
-        apart._apart = job.views.setdefault(id(reusable), (reusable, {}))[1]
+        return self._instance(known.name, job.views.setdefault(id(reusable), (reusable, {}))[1])
+
+    def own_function(self, key, func):
+        """
+        What an instance of a module that is this loader's alone has in the place of ``func``, which is there under
+        ``key``; ``func`` itself where there is no such instance. Safe in any thread.
+        """
+        name = func.__module__.rpartition(".")[2]
+        if not self._is_loaded_name(func) or name not in self.file_mapping:
+            return func
+        if name not in self._own_functions:
+            try:
+                self._own_functions.setdefault(name, self._instance(name, {}))
+            except OSError:  # the file is gone
+                return func
+        return self._own_functions[name].get(key, func)
+
+    def _instance(self, name, instances):
+        """
+        The functions, {key: function}, of another instance of the module of the file ``name``.
+
+        instances: {namespace: LoadedModule}, those that there are already; the new one is put there.
+        """
+        apart = self._twin()
+        apart._apart = instances
         apart.shared, apart._files, apart._modules, apart._refused = False, None, {}, {}
         apart.loaded_files, apart.loaded_modules, apart.missing_modules = set(), set(), {}
         apart._dict, apart.loaded = {}, True
-        apart._load_module(known.name)
+        apart._load_module(name)
         return apart._dict

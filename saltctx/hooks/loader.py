@@ -6,11 +6,12 @@ import inspect
 import logging
 
 from salt.loader.context import NamedLoaderContext, loader_ctxvar, resource_ctxvar
-from salt.loader.lazy import LazyLoader, LoadedCoro, LoadedFunc, global_injector_decorator
+from salt.loader.lazy import LazyLoader, LoadedCoro, LoadedFunc
 
 from ..core import LoadedFunction, LoaderBase, bind
 from ..forksafe import ForkSafeLock
 from . import context, deep, names, scans
+from .injected import inject
 from .jobuse import JobUse
 from .load import ModuleLoading
 from .optsdict import minion_data
@@ -53,7 +54,7 @@ class Coroutine(LoadedFunction, LoadedCoro):
         loader = self.loader
         func = self.func
         if loader.inject_globals:
-            func = global_injector_decorator(loader.inject_globals)(func)
+            func = inject(self, loader.inject_globals, func)
         token = loader_ctxvar.set(loader)
         try:
             before_call(loader, func)
@@ -87,7 +88,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         self._asked_before = set()
         self._misses, self._settled = {}, {}
         self._modules = {}
-        self._apart = None
+        self._apart, self._own_functions = None, {}
         self._volatile = generation.volatile if generation is not None else None
         super().__init__(module_dirs, opts, *args, **kwargs)
         self._is_made = True
@@ -174,6 +175,7 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         vars(twin).update(vars(self))
         twin.pack, twin.pack_self, twin.inject_globals = self.pack, self.pack_self, self.inject_globals
         twin.module_opts = self.module_opts
+        twin._own_functions = {}
         twin._unsettle()
         twin._lock, twin._clean_module_dirs = self._get_lock(), []
         return twin
@@ -208,7 +210,7 @@ def install(wanted):
         named_context=NamedLoaderContext,
         is_coroutine=inspect.iscoroutinefunction,
         keep_generator=keep_generator,
-        inject=lambda inject_globals, func: global_injector_decorator(inject_globals)(func),
+        inject=inject,
         before_call=before_call,
         after_call=after_call,
         no_value=context.no_value,

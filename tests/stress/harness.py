@@ -84,7 +84,7 @@ def bind(**changes):
             "named_context": core.NamedContext,
             "is_coroutine": inspect.iscoroutinefunction,
             "keep_generator": lambda context, generator: list(generator),
-            "inject": lambda inject_globals, func: func,
+            "inject": lambda loaded, inject_globals, func: func,
             "before_call": lambda loader, func: None,
             "after_call": lambda loader, func: None,
             "no_value": no_value,

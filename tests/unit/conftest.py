@@ -146,9 +146,9 @@ class Host:
             yield context, item
 
     @staticmethod
-    def inject(inject_globals, func):
+    def inject(loaded, inject_globals, func):
         def injected(*args, **kwargs):
-            return sorted(inject_globals), func(*args, **kwargs)
+            return loaded.name, sorted(inject_globals), func(*args, **kwargs)
 
         return injected
 

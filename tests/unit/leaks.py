@@ -83,7 +83,7 @@ def bind():
         named_context=core.NamedContext,
         is_coroutine=lambda func: False,
         keep_generator=lambda context, generator: (context.run(next, generator) for _ in range(1)),
-        inject=lambda inject_globals, func: functools.partial(func),
+        inject=lambda loaded, inject_globals, func: functools.partial(func),
         before_call=lambda loader, func: None,
         after_call=lambda loader, func: None,
         no_value=no_value,

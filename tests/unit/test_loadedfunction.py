@@ -292,7 +292,7 @@ def test_a_loader_of_another_kind(core, host):
     assert loaded() is loader
     assert [each[0] for each in host.asked] == ["before", "after"]
     loader.inject_globals = {"x": 1}
-    assert loaded() == (["x"], loader)
+    assert loaded() == ("k", ["x"], loader)
     del Loader.shared
     with pytest.raises(AttributeError, match="shared"):
         loaded()
@@ -346,7 +346,7 @@ def test_it_runs_in_the_loaders_context(core, host):
 @one_host
 def test_inject_globals(host, loader, loaded):
     loader.inject_globals = {"__b__": 1, "__a__": 2}
-    assert loaded(1) == (["__a__", "__b__"], (1, 2, 3))
+    assert loaded(1) == (loaded.name, ["__a__", "__b__"], (1, 2, 3))
     loader.inject_globals = None
     assert loaded(1) == (1, 2, 3)
     del loader.inject_globals
@@ -394,7 +394,7 @@ def test_errors_of_the_host_get_through(make_host, name):
 
 
 def test_errors_of_inject_get_through(make_host):
-    def fail(inject_globals, func):
+    def fail(loaded, inject_globals, func):
         raise ValueError("inject")
 
     host = make_host(inject=fail)

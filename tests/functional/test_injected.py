@@ -1,0 +1,108 @@
+"""What a state run lays into the globals of a state module (``__low__``, ``__env__``, ...) is there for that run alone."""
+
+import sys
+import threading
+import time
+
+STATE = """
+import threading
+def told(name, own=0, **kwargs):
+    seen = _seen()
+    threading.both_are_in.wait(30)
+    seen += _seen()
+    if own == "last":
+        threading.first_is_over.wait(30)
+    seen += _seen() + [__states__["own.nested"](name), __states__["own.nested"](name)]
+    return {"name": name, "result": True, "changes": {}, "comment": str(seen)}
+def nested(name):
+    return __low__["__id__"]
+def alone(name, **kwargs):
+    seen = _seen()
+    inner = __salt__["state.single"]("own.inner", name="inner", concurrent=True)
+    seen += [chunk["comment"] for chunk in inner.values()] + _seen()
+    return {"name": name, "result": True, "changes": {}, "comment": str(seen)}
+def inner(name, **kwargs):
+    return {"name": name, "result": True, "changes": {}, "comment": str(_seen() + [__states__["own.nested"](name)])}
+def _seen():
+    return [__low__["__id__"], __instance_id__ == __low__.get("instance", __instance_id__), __env__]
+"""
+SHORT = """
+import time
+def run(name, **kwargs):
+    seen = [__low__["name"], _deeper()]
+    time.sleep(0.005)
+    seen += [__low__["name"], _deeper()]
+    return {"name": name, "result": seen == [name] * 4, "changes": {}, "comment": str(seen)}
+def _deeper():
+    return __low__["__id__"]
+"""
+
+
+def comment(ret):
+    """What the one state of a run says."""
+    (chunk,) = ret["return"].values()
+    return chunk["comment"]
+
+
+def left_in(module):
+    """The names of a state run that are in the globals of a state module now."""
+    names = vars(sys.modules[f"salt.loaded.ext.states.{module}"])
+    return sorted(set(names) & {"__low__", "__running__", "__instance_id__", "__lowstate__", "__user__", "__env__"})
+
+
+def two_at_once(minion):
+    """Two runs within one state function; the second goes on when the first is over."""
+    minion.module("own", STATE, kind="states")
+    # A file that was written just now is no module that two runs share.
+    time.sleep(0.1)
+    minion.start()
+    minion.value("state.single", "own.inner", "loaded", concurrent=True)
+    threading.both_are_in, threading.first_is_over = threading.Barrier(2), threading.Event()
+    found = {}
+
+    def run(name, saltenv):
+        load = minion.load("state.single", "own.told", name, own=name, saltenv=saltenv, concurrent=True)
+        found[name] = comment(minion.run(load))
+        threading.first_is_over.set()
+
+    running = [threading.Thread(target=run, args=args) for args in (("first", "base"), ("last", "dev"))]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return [found["first"], found["last"], left_in("own")]
+
+
+def test_two_runs_of_one_state_at_once(sides):
+    """On stock each reads the other's, and the last none of it once the first is over (NameError)."""
+    first, last = (
+        str([name, True, saltenv] * 3 + [name] * 2) for name, saltenv in (("first", "base"), ("last", "dev"))
+    )
+    assert sides.saltctx(two_at_once) == [first, last, []]
+
+
+def within_another(minion):
+    minion.module("own", STATE, kind="states")
+    minion.start()
+    found = [comment(minion.job("state.single", "own.alone", name, concurrent=True)) for name in ("one", "two")]
+    return [*found, left_in("own")]
+
+
+def test_a_run_within_a_state_of_the_same_module(sides):
+    one, two, left = sides.both(within_another)
+    assert one.count("'one'") == 2 and two.count("'two'") == 2 and one.count("inner") == 2
+    assert left == []
+
+
+def many_at_once(minion):
+    """Of 96 runs of one state, eight at a time: what those said that were not their own."""
+    minion.module("short", SHORT, kind="states")
+    minion.start()
+    loads = [minion.load("state.single", "short.run", f"n{number}", concurrent=True) for number in range(96)]
+    returns = minion.run_many(loads, 8)
+    return [[ret.get("retcode"), str(ret.get("return"))] for ret in returns if ret.get("retcode") != 0]
+
+
+def test_many_runs_of_one_state_at_once(sides):
+    """On stock about every fourth reads another's, or fails."""
+    assert sides.saltctx(many_at_once) == []
