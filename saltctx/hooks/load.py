@@ -18,6 +18,9 @@ from .optsdict import are_the_same
 
 _SALT = str(SALT_BASE_PATH)
 
+# Salt itself writes which provider a call is for into the globals of these.
+_NEVER_REUSED = {"clouds"}
+
 _loading = context.loading
 _looks = {}
 
@@ -27,8 +30,8 @@ class _Loading:
     The load of one module.
 
     is_custom: bool, the file is none of Salt's own. stamp, imports: what the file and what it can import
-    were like before either was read; stamp None where that cannot be told. known: the LoadedModule that
-    is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
+    were like before either was read; stamp None where that cannot be told, and where none is used again. known: the
+    LoadedModule that is used again, module: the module object, answer: what its ``__virtual__`` said; None until known.
     wrote_context: it wrote to the base layer of ``__context__``, or another load at the same time did.
     is_whole: bool, the file was executed to its end. is_executed: bool, that is done in a module object which is there
     before. look: the lock that is held from when one is put into sys.modules until Salt has found it, and not while the
@@ -40,10 +43,10 @@ class _Loading:
         "is_executed", "look",
     )
 
-    def __init__(self, namespace, path, suffix):
+    def __init__(self, namespace, path, suffix, tag):
         self.is_custom = not path.startswith(_SALT)
         self.imports = installation.revision(), helpers.forget_changed() if self.is_custom else 0
-        self.stamp = source.stamp(path) if suffix == ".py" else None
+        self.stamp = source.stamp(path) if suffix == ".py" and tag not in _NEVER_REUSED else None
         self.known = self.module = self.answer = None
         self.wrote_context = self.is_whole = False
         self.is_executed = _is_executed(path, suffix)
@@ -106,7 +109,7 @@ class ModuleLoading:
         if self._files is not None:
             self._files.add_file(os.path.join(path, "__init__.py") if suffix == "" else path)
         namespace = self._namespace(name, path)
-        load = _Loading(namespace, path, suffix)
+        load = _Loading(namespace, path, suffix, self.tag)
         expected = names.of_loader(self).expect(path) if suffix == ".py" and not load.is_custom else None
         self._drop_import_caches(load.imports[0])
         if self._apart is not None:

@@ -106,3 +106,28 @@ def many_at_once(minion):
 def test_many_runs_of_one_state_at_once(sides):
     """On stock about every fourth reads another's, or fails."""
     assert sides.saltctx(many_at_once) == []
+
+
+def two_clouds(minion):
+    minion.module("sky", """
+        def whose():
+            return __active_provider_name__
+    """, kind="clouds")
+    minion.module("calls", """
+        import salt.loader
+        from salt.utils.context import func_globals_inject
+        def both():
+            one, two = ({**salt.loader.clouds(__opts__)}["sky.whose"] for _ in range(2))
+            with func_globals_inject(one, __active_provider_name__="one:sky"):
+                with func_globals_inject(two, __active_provider_name__="two:sky"):
+                    return [one(), two()]
+    """)
+    # A file that was written just now is no module that two loaders share.
+    time.sleep(0.1)
+    minion.start()
+    return minion.values("calls.both", "calls.both")
+
+
+def test_two_clouds_at_once(sides):
+    """Salt's cloud client lays the provider's name into the module; on stock all clients have one module."""
+    assert sides.saltctx(two_clouds) == [["one:sky", "two:sky"]] * 2
