@@ -179,8 +179,8 @@ class JobUse:
         What an instance of a module that is this loader's alone has in the place of ``func``, which is there under
         ``key``; ``func`` itself where there is no such instance. Safe in any thread.
         """
-        name = func.__module__.rpartition(".")[2]
-        if not self._is_loaded_name(func) or name not in self.file_mapping:
+        name = func.__module__.rpartition(".")[2] if self._is_loaded_name(func) else None
+        if name not in self.file_mapping:
             return func
         if name not in self._own_functions:
             try:

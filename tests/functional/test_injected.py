@@ -1,18 +1,19 @@
 """What a state run lays into the globals of a state module (``__low__``, ``__env__``, ...) is there for that run alone."""
 
+import ast
 import sys
 import threading
 import time
 
 STATE = """
 import threading
-def told(name, own=0, **kwargs):
-    seen = _seen()
+def told(name, **kwargs):
+    seen = _seen() + [__instance_id__]
     threading.both_are_in.wait(30)
-    seen += _seen()
-    if own == "last":
+    seen += _seen() + [__instance_id__]
+    if name == "last":
         threading.first_is_over.wait(30)
-    seen += _seen() + [__states__["own.nested"](name), __states__["own.nested"](name)]
+    seen += _seen() + [__instance_id__, __states__["own.nested"](name), __states__["own.nested"](name)]
     return {"name": name, "result": True, "changes": {}, "comment": str(seen)}
 def nested(name):
     return __low__["__id__"]
@@ -24,7 +25,7 @@ def alone(name, **kwargs):
 def inner(name, **kwargs):
     return {"name": name, "result": True, "changes": {}, "comment": str(_seen() + [__states__["own.nested"](name)])}
 def _seen():
-    return [__low__["__id__"], __instance_id__ == __low__.get("instance", __instance_id__), __env__]
+    return [__low__["__id__"], __env__]
 """
 SHORT = """
 import time
@@ -61,8 +62,8 @@ def two_at_once(minion):
     found = {}
 
     def run(name, saltenv):
-        load = minion.load("state.single", "own.told", name, own=name, saltenv=saltenv, concurrent=True)
-        found[name] = comment(minion.run(load))
+        load = minion.load("state.single", "own.told", name, saltenv=saltenv, concurrent=True)
+        found[name] = ast.literal_eval(comment(minion.run(load)))
         threading.first_is_over.set()
 
     running = [threading.Thread(target=run, args=args) for args in (("first", "base"), ("last", "dev"))]
@@ -75,10 +76,11 @@ def two_at_once(minion):
 
 def test_two_runs_of_one_state_at_once(sides):
     """On stock each reads the other's, and the last none of it once the first is over (NameError)."""
-    first, last = (
-        str([name, True, saltenv] * 3 + [name] * 2) for name, saltenv in (("first", "base"), ("last", "dev"))
-    )
-    assert sides.saltctx(two_at_once) == [first, last, []]
+    first, last, left = sides.saltctx(two_at_once)
+    assert first == ["first", "base", first[2]] * 3 + ["first"] * 2
+    assert last == ["last", "dev", last[2]] * 3 + ["last"] * 2
+    assert first[2] != last[2]
+    assert left == []
 
 
 def within_another(minion):
