@@ -162,12 +162,13 @@ class JobUse:
                 {key.partition(".")[0] for key in list(self._dict)}
                 - {key.partition(".")[0] for key in kept}
             )
+            # First: who misses a key of what has all is told that there is none.
+            self.loaded = False
             # Replaced, not changed: a job that iterates or calls goes on with what it has.
             self._dict = kept
             self.loaded_files.discard(known.name)
             self._unsettle()
             self._asked_before.add(known.name)
-            self.loaded = False
 
     def _private(self, known, job):
         """The functions of an instance of the module for one job alone: {key: function}."""

@@ -92,13 +92,13 @@ class ModuleLoading:
         """A job that is interrupted leaves no half of a module to those after it; in Salt its loaders die with it."""
         namespace = self._namespace(name, self.file_mapping[name][0])
         self._modules.pop(namespace, None)
+        self.loaded = False
         self._dict = {
             key: func for key, func in list(self._dict.items()) if getattr(func, "__module__", None) != namespace
         }
         for module in set(self.missing_modules) - missing:
             self.missing_modules.pop(module, None)
         self.loaded_files.discard(name)
-        self.loaded = False
         self._unsettle()
 
     def _namespace(self, name, path):

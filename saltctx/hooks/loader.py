@@ -130,9 +130,11 @@ class Loader(JobUse, ModuleLoading, LoaderBase, LazyLoader):
         misses, files, settled = self._misses, self.loaded_files, self._settled
         # A subscript, for the reason that known_of() has.
         if key not in misses or misses[key] is not files or not self._scan.holds():
-            if self._load(key):
-                log.debug("LazyLoaded %s", key)
-                return self._dict[key]
+            # In one: another job may take the module back as soon as it is loaded.
+            with self._lock:
+                if self._load(key):
+                    log.debug("LazyLoaded %s", key)
+                    return self._dict[key]
             if len(misses) < MISSES:
                 misses[key] = files
                 if self._is_settled_miss(key.partition(".")[0]):

@@ -479,6 +479,64 @@ def test_instances_loaded_at_once(sides):
     assert sides.saltctx(loads_at_once) == []
 
 
+def taken_back_once_loaded(minion):
+    """What a job is told whose module another job takes back as soon as it is loaded."""
+    minion.module("cold", "def go():\n    return 1\n")
+    minion.start()
+    minion.value("test.ping")
+    functions = minion.minion.functions
+    load = functions._load
+
+    def load_and_take_back(key):
+        found = load(key)
+        del functions._load
+        taking = threading.Thread(target=_unload, args=(functions, "cold"))
+        taking.start()
+        # It may have to wait until the key was read.
+        taking.join(0.3)
+        return found
+
+    functions._load = load_and_take_back
+    return [minion.value("cold.go"), minion.value("cold.go")]
+
+
+def _unload(functions, name):
+    for known in list(functions._modules.values()):
+        if known.name == name:
+            functions.unload(known)
+
+
+def test_a_module_taken_back_as_soon_as_it_is_loaded(sides):
+    assert sides.saltctx(taken_back_once_loaded) == [1, 1]
+
+
+def looked_up_while_taken_back(minion):
+    """Whether a function is there for a thread that asks within the moment in which its module is taken back."""
+    minion.module("cold", "def go():\n    return 1\n")
+    minion.start()
+    minion.value("cold.go")
+    functions = minion.minion.functions
+    unsettle, found = functions._unsettle, []
+    looking = threading.Thread(target=lambda: found.append("cold.go" in functions))
+
+    def look():
+        del functions._unsettle
+        looking.start()
+        looking.join(0.3)
+        unsettle()
+
+    # As when somebody has listed all functions.
+    functions.loaded = True
+    functions._unsettle = look
+    _unload(functions, "cold")
+    looking.join(30)
+    return found
+
+
+def test_a_function_looked_up_while_its_module_is_taken_back(sides):
+    assert sides.saltctx(looked_up_while_taken_back) == [True]
+
+
 def globals_of_a_running_job(minion):
     """A job's globals when a reload and other jobs come in between."""
     minion.module("keeps", """
