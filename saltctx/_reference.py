@@ -439,7 +439,8 @@ class LoaderBase:
         func = self._dict.get(key, _MISSING)
         if func is not _MISSING:
             return func, False
-        if self.loaded:
+        # What others load or take back between these two looks, only _load_missing() can tell.
+        if not self.shared and self.loaded:
             raise KeyError(key)
         return self._load_missing(key), False
 

@@ -350,14 +350,9 @@ first_use(CoreState *state, PyObject *self, PyObject *used, PyObject *key)
 
 /* The job's own function under a key of a shared loader, NULL for the loader's. -1 on error. */
 static int
-own_function(CoreState *state, PyObject *self, PyObject *shared, PyObject *key, PyObject **func)
+own_function(CoreState *state, PyObject *self, PyObject *key, PyObject **func)
 {
     PyObject *job;
-    int truth = PyObject_IsTrue(shared);
-    *func = NULL;
-    if (truth <= 0) {
-        return truth;
-    }
     if (job_current(state, &job) < 0 || job == NULL) {
         return job == NULL && !PyErr_Occurred() ? 0 : -1;
     }
@@ -381,9 +376,8 @@ static PyObject *
 find_function(CoreState *state, PyObject *self, PyObject *key, int *own)
 {
     PyObject *func = NULL;
-    PyObject *shared = own_field(state, self, LOADER_SHARED);
-    int asked = own_function(state, self, shared, key, &func);
-    Py_DECREF(shared);
+    int shared = field_is_true(state, self, LOADER_SHARED);
+    int asked = shared > 0 ? own_function(state, self, key, &func) : shared;
     *own = func != NULL;
     if (asked < 0 || func != NULL) {
         return func;
@@ -397,7 +391,8 @@ find_function(CoreState *state, PyObject *self, PyObject *key, int *own)
     if (found != 0) {
         return func;
     }
-    int loaded = field_is_true(state, self, LOADER_LOADED);
+    /* What others load or take back between these two looks, only _load_missing() can tell. */
+    int loaded = shared ? 0 : field_is_true(state, self, LOADER_LOADED);
     if (loaded != 0) {
         return loaded < 0 ? NULL : raise_key_error(key);
     }
@@ -567,7 +562,7 @@ loaderbase_set_parent(PyObject *Py_UNUSED(self), PyObject *value, void *Py_UNUSE
 
 static PyGetSetDef loaderbase_getset[] = {
     FIELD("_dict", LOADER_DICT, "What is loaded: {name: function}."),
-    FIELD("loaded", LOADER_LOADED, "Whether all is in _dict."),
+    FIELD("loaded", LOADER_LOADED, "Whether all is in _dict; not relied on if it is shared."),
     FIELD("pack", LOADER_PACK, "The modules' dunders: {name: value}."),
     FIELD("pack_self", LOADER_PACK_SELF, "The dunder that is this loader, or None."),
     FIELD("inject_globals", LOADER_INJECT_GLOBALS, "Globals for each call: {name: value}."),

@@ -165,6 +165,23 @@ def test_a_miss(host):
         loader["test.pong"]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_miss_while_another_thread_loads_all(host, shared):
+    """A shared loader that has all by the time it is asked whether it has: the miss was before that."""
+    loader = host.Loader(missing={"test.ping": ping}, shared=shared)
+
+    class Key(str):
+        def __hash__(self):
+            if not loader.loaded:
+                loader.loaded = True
+                loader._dict = {"test.ping": ping}
+            return super().__hash__()
+
+        __eq__ = str.__eq__
+
+    assert (Key("test.ping") in loader) is shared
+
+
 def test_loading_what_is_missing(host):
     loader = host.Loader(missing={"test.ping": ping})
     assert loader["test.ping"]() == ((), {})
